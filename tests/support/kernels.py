@@ -1,0 +1,1 @@
+"""Real ipykernels, driven through jupyter_client."""
