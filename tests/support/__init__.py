@@ -41,7 +41,8 @@ RawServer. One reply per request, in order, the last one for ever; every `reply.
     .connections, .open_connections, .hang_ups (replies that the client did not wait for): int
     .wait_until(lambda: server.hang_ups == 1, timeout=5.0)
 
-LLMock  .base_url .scenario([{"type": "reply", "content": "Hi"}, ...]) .requests() .verdict() .reset()
+LLMock  .base_url .scenario([{"type": "reply", "text": "Hi"}, ...]) .requests() .reset()
+        .verdict() -> {"passed": bool, "findings": [{"code": "retry_after_ignored", ...}], ...}
 AIMock  .base_url .journal() .reset()    the user's last message chooses the fixture (tests/servers/fixtures)
 
 Kernel  .run(code, timeout=60) -> Result .submit(code) -> Execution .wait(execution, timeout=60) -> Result
