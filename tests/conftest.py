@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -32,6 +32,14 @@ def reaches_a_provider(name: str) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     processes.stop_all_on_sigterm()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections.extend(processes.recent_output())
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

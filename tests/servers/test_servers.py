@@ -69,9 +69,9 @@ def test_aimock_calls_tools_and_answers_after_their_results(client: openai.OpenA
     names = [call.function.name for call in ask(client, "two cities").choices[0].message.tool_calls]
     assert names == ["get_weather", "get_weather"]
     asked = ask(client, "add 2 and 3").choices[0].message
-    history = [{"role": "user", "content": "add 2 and 3"}, asked]
-    result = {"role": "tool", "tool_call_id": asked.tool_calls[0].id, "content": "5"}
-    answer = client.chat.completions.create(model="gpt-4o-mini", messages=[*history, result])  # type: ignore[list-item]
+    history: list[Any] = [{"role": "user", "content": "add 2 and 3"}, asked]
+    result: Any = {"role": "tool", "tool_call_id": asked.tool_calls[0].id, "content": "5"}
+    answer = client.chat.completions.create(model="gpt-4o-mini", messages=[*history, result])
     assert answer.choices[0].message.content == "The sum is 5."
 
 

@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 import psutil
 import pytest
 
-_running: dict[int, psutil.Process] = {}
+_running: list[Program] = []
 
 
 def free_port() -> int:
@@ -27,68 +26,108 @@ def free_port() -> int:
         return port
 
 
+def cache() -> Path:
+    """Return where what is slow to make is kept between runs: environments, matplotlib's fonts."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nbagents-tests"
+    path = Path(os.environ.get("NBAGENTS_TEST_CACHE") or default)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def isolated_environment(home: Path) -> dict[str, str]:
+    """Return an environment that sees none of the user's IPython, Jupyter and matplotlib settings."""
+    own = ("XDG_", "JUPYTER", "IPYTHON", "MPL", "PYTHONSTARTUP")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    return {
+        **kept,
+        "HOME": str(home),
+        "IPYTHONDIR": str(home / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+        "MPLCONFIGDIR": str(cache() / "matplotlib"),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+
+
+class Program:
+    """A running process and what it printed."""
+
+    def __init__(
+        self, arguments: Sequence[str | Path], cwd: Path | None, env: Mapping[str, str] | None
+    ) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed in stop()
+        self.name = Path(arguments[0]).name
+        self._popen = subprocess.Popen(
+            [str(argument) for argument in arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            start_new_session=True,  # a Ctrl-C in the terminal is for pytest, which then stops it in order
+        )
+        self.pid = self._popen.pid
+        self._process = psutil.Process(self.pid)
+
+    @property
+    def ended(self) -> bool:
+        return self._popen.poll() is not None
+
+    def output(self) -> str:
+        """Return the end of what it printed, without moving the offset that it writes at."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), 4000, max(0, size - 4000)).decode(errors="replace")
+
+    def stop(self, patience: float = 10.0) -> None:
+        """End it and everything that it started, politely first."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = [self._process, *self._process.children(recursive=True)]
+            for send in (psutil.Process.terminate, psutil.Process.kill):
+                for member in family:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        send(member)
+                _, family = psutil.wait_procs(family, timeout=patience)
+        self._popen.wait()
+        self._log.close()
+
+
 @contextlib.contextmanager
 def program(
     arguments: Sequence[str | Path],
     *,
-    ready: Callable[[], bool],
+    ready: Callable[[], bool] = lambda: True,
     within: float = 60.0,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends. `ready` is polled; its output is shown when it fails to come up."""
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            [str(a) for a in arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env=None if env is None else dict(env),
-        )
-        _running[process.pid] = psutil.Process(process.pid)
-        try:
-            _await_ready(process, ready, within, log)
-            yield process
-        finally:
-            stop(_running.pop(process.pid))
-            process.wait()
+) -> Iterator[Program]:
+    """Run a program until the block ends; `ready` is polled before the block starts."""
+    running = Program(arguments, cwd, env)
+    _running.append(running)
+    try:
+        deadline = time.monotonic() + within
+        while not ready():
+            if running.ended or time.monotonic() > deadline:
+                state = "ended" if running.ended else f"is not ready after {within} s"
+                pytest.fail(f"{running.name} {state}:\n{running.output()}", pytrace=False)
+            time.sleep(0.05)
+        yield running
+    finally:
+        _running.remove(running)
+        running.stop()
 
 
-def _await_ready(
-    process: subprocess.Popen[bytes], ready: Callable[[], bool], within: float, log: IO[bytes]
-) -> None:
-    deadline = time.monotonic() + within
-    while not ready():
-        if process.poll() is not None or time.monotonic() > deadline:
-            state = (
-                f"ended with {process.returncode}"
-                if process.poll() is not None
-                else f"not ready in {within} s"
-            )
-            log.seek(0)
-            output = log.read().decode(errors="replace")[-4000:]
-            pytest.fail(f"{process.args!r}: {state}\n{output}", pytrace=False)
-        time.sleep(0.05)
+def recent_output() -> list[tuple[str, str]]:
+    """Return what the running programs printed last, for the report of a failed test."""
+    return [(f"{running.name} ({running.pid})", running.output()) for running in _running]
 
 
 def accepts_connections(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
-
-
-def stop(process: psutil.Process, patience: float = 10.0) -> None:
-    """End a process and everything that it started, politely first."""
-    try:
-        family = [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for send in (psutil.Process.terminate, psutil.Process.kill):
-        for member in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                send(member)
-        _, family = psutil.wait_procs(family, timeout=patience)
 
 
 def stop_all_on_sigterm() -> None:
@@ -99,8 +138,8 @@ def stop_all_on_sigterm() -> None:
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:  # a forked child inherits the handler, not the servers
             os._exit(128 + number)
-        for process in list(_running.values()):
-            stop(process, patience=3.0)
+        for running in list(_running):
+            running.stop(patience=3.0)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 

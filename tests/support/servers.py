@@ -110,7 +110,7 @@ def aimock_server() -> Iterator[AIMock]:
     require(shutil.which("node"), "node (Node.js 20 or newer)")
     script = _install_aimock()
     port = free_port()
-    arguments = [script, "-p", str(port), "-f", SERVERS / "fixtures.json", "--strict"]
+    arguments: list[str | Path] = [script, "-p", str(port), "-f", SERVERS / "fixtures.json", "--strict"]
     with program(arguments, ready=lambda: accepts_connections(port), env={**os.environ, "NODE_ENV": "test"}):
         yield AIMock(port)
 

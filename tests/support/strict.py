@@ -40,7 +40,7 @@ def _tool_faults(body: dict[str, Any]) -> Iterator[str]:
 
 
 def _history_faults(messages: list[dict[str, Any]]) -> Iterator[str]:
-    waiting: list[str] = []
+    waiting: list[Any] = []
     seen: set[str] = set()
     for place, message in enumerate(messages):
         where, role = f"messages[{place}]", message.get("role")
@@ -84,6 +84,6 @@ def _call_faults(where: str, call: dict[str, Any], seen: set[str]) -> Iterator[s
     if not NAME.fullmatch(function.get("name") or ""):
         yield f"{where}: function name {function.get('name')!r} is not allowed"
     try:
-        json.loads(function.get("arguments"))
-    except (TypeError, ValueError):
+        json.loads(function["arguments"])
+    except (KeyError, TypeError, ValueError):
         yield f"{where}: arguments {function.get('arguments')!r} are not JSON text"

@@ -11,8 +11,9 @@ import pytest
 
 from tests.support.chunks import call, delta, finish, message, usage
 from tests.support.raw_server import RawServer, Refuse
+from tests.support.strict import refusal
 
-USER = [{"role": "user", "content": "Hi"}]
+USER: list[Any] = [{"role": "user", "content": "Hi"}]
 
 
 @pytest.fixture
@@ -21,8 +22,12 @@ async def client(raw_server: RawServer) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
+async def ask(client: openai.AsyncOpenAI, messages: list[Any] = USER, model: str = "m", **more: Any) -> Any:
+    return await client.chat.completions.create(model=model, messages=messages, **more)
+
+
 async def stream(client: openai.AsyncOpenAI, **more: Any) -> list[Any]:
-    async with await client.chat.completions.create(model="m", messages=USER, stream=True, **more) as chunks:
+    async with await ask(client, stream=True, **more) as chunks:
         return [chunk async for chunk in chunks]
 
 
@@ -80,9 +85,9 @@ async def test_html_status_and_headers_pass_through(
     raw_server.reply_raw("<html>login</html>").reply_json(
         {"error": {}}, status=429, headers={"retry-after": "1"}
     )
-    assert await client.chat.completions.create(model="m", messages=USER) == "<html>login</html>"
+    assert await ask(client) == "<html>login</html>"
     with pytest.raises(openai.RateLimitError) as caught:
-        await client.chat.completions.create(model="m", messages=USER)
+        await ask(client)
     assert caught.value.response.headers["retry-after"] == "1"
 
 
@@ -91,7 +96,7 @@ async def test_a_gate_holds_the_stream_until_the_test_opens_it(
 ) -> None:
     gate = threading.Event()
     raw_server.reply(delta("a"), gate, delta("b"), finish())
-    async with await client.chat.completions.create(model="m", messages=USER, stream=True) as chunks:
+    async with await ask(client, stream=True) as chunks:
         assert (await anext(chunks)).choices[0].delta.content == "a"
         gate.set()
         assert (await anext(chunks)).choices[0].delta.content == "b"
@@ -101,26 +106,24 @@ async def test_a_client_that_leaves_a_stalled_stream_is_counted(
     raw_server: RawServer, client: openai.AsyncOpenAI
 ) -> None:
     raw_server.reply(delta("a"), end="stall").reply_text("next")
-    async with await client.chat.completions.create(model="m", messages=USER, stream=True) as chunks:
+    async with await ask(client, stream=True) as chunks:
         await anext(chunks)
         assert raw_server.hang_ups == 0
     raw_server.wait_until(lambda: raw_server.hang_ups == 1)
-    assert (await client.chat.completions.create(model="m", messages=USER)).choices[
-        0
-    ].message.content == "next"
+    assert (await ask(client)).choices[0].message.content == "next"
 
 
 async def test_text_and_calls_answer_plain_and_streamed_requests(
     raw_server: RawServer, client: openai.AsyncOpenAI
 ) -> None:
     raw_server.reply_text("Hello you").reply_text("Hello you").reply_calls(("c1", "add", {"a": 1}))
-    plain = await client.chat.completions.create(model="m", messages=USER)
+    plain = await ask(client)
     chunks = await stream(client, stream_options={"include_usage": True})
     assert plain.choices[0].message.content == "Hello you"
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "Hello you"
     assert chunks[-1].usage == plain.usage
-    called = await client.chat.completions.create(model="m", messages=USER)
-    assert called.choices[0].message.tool_calls[0].function.arguments == '{"a": 1}'  # type: ignore[index, union-attr]
+    called = await ask(client)
+    assert called.choices[0].message.tool_calls[0].function.arguments == '{"a": 1}'
 
 
 async def test_a_function_decides_by_the_request(raw_server: RawServer, client: openai.AsyncOpenAI) -> None:
@@ -132,7 +135,7 @@ async def test_a_function_decides_by_the_request(raw_server: RawServer, client: 
     raw_server.reply_with(decide)
     assert len(await stream(client)) == 2
     with pytest.raises(openai.BadRequestError, match="no such model"):
-        await client.chat.completions.create(model="other", messages=USER)
+        await ask(client, model="other")
 
 
 async def test_models_are_listed_without_using_up_a_reply(
@@ -171,11 +174,7 @@ def result(id: str) -> dict[str, Any]:
         ([{"role": "user", "content": "a\ud83d"}], "lone surrogate"),
     ],
 )
-async def test_the_strict_server_refuses_what_providers_refuse(
-    raw_server: RawServer, history: list[Any], reason: str | None
-) -> None:
-    from tests.support.strict import refusal
-
+def test_the_strict_server_refuses_what_providers_refuse(history: list[Any], reason: str | None) -> None:
     said = refusal({"model": "m", "messages": [*USER, *history]})
     assert (said is None) if reason is None else reason in str(said)
 
@@ -186,7 +185,5 @@ async def test_a_strict_refusal_is_a_400_that_uses_up_no_reply(
     raw_server.strict = True
     raw_server.reply_text("fine")
     with pytest.raises(openai.BadRequestError, match="no open tool call"):
-        await client.chat.completions.create(model="m", messages=[*USER, result("a")])  # type: ignore[list-item]
-    assert (await client.chat.completions.create(model="m", messages=USER)).choices[
-        0
-    ].message.content == "fine"
+        await ask(client, [*USER, result("a")])
+    assert (await ask(client)).choices[0].message.content == "fine"
