@@ -1,0 +1,48 @@
+"""The agent core: values, the run loop, its log. It knows no notebook, no table and no provider."""
+
+from nbagents.core.agent import Agent
+from nbagents.core.budget import RunBudget
+from nbagents.core.clients import BaseChatClient, ChatRequest, SupportsChatGetResponse
+from nbagents.core.errors import NBAgentsError, ToolError
+from nbagents.core.events import EVENT_TO_CHUNK_KIND, RunEvent
+from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
+from nbagents.core.options import UNSET, merge_options
+from nbagents.core.responses import AgentResponse, ChatResponse
+from nbagents.core.runlog import RunLog, RunRecord, run_log
+from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider
+from nbagents.core.streams import ResponseStream
+from nbagents.core.tools import FunctionTool, ToolContext, tool
+from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
+from nbagents.core.usage import Usage
+
+__all__ = [
+    "EVENT_TO_CHUNK_KIND",
+    "UNSET",
+    "Agent",
+    "AgentResponse",
+    "AgentResponseUpdate",
+    "AgentRunInputs",
+    "AgentSession",
+    "BaseChatClient",
+    "ChatRequest",
+    "ChatResponse",
+    "ChatResponseUpdate",
+    "FunctionTool",
+    "HistoryProvider",
+    "InMemoryHistoryProvider",
+    "Message",
+    "NBAgentsError",
+    "ResponseStream",
+    "RunBudget",
+    "RunEvent",
+    "RunLog",
+    "RunRecord",
+    "SupportsChatGetResponse",
+    "ToolContext",
+    "ToolError",
+    "Usage",
+    "merge_options",
+    "normalize_messages",
+    "run_log",
+    "tool",
+]

@@ -1,0 +1,102 @@
+"""Language-model agents for the notebook. The public names are imported when they are first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbagents.analysis import messages_df as messages_df
+    from nbagents.analysis import runs_df as runs_df
+    from nbagents.analysis import usage_df as usage_df
+    from nbagents.clients import LocalChatClient as LocalChatClient
+    from nbagents.clients import OpenAIChatClient as OpenAIChatClient
+    from nbagents.clients import RecordedChatClient as RecordedChatClient
+    from nbagents.clients import ScriptedChatClient as ScriptedChatClient
+    from nbagents.clients import default_client as default_client
+    from nbagents.clients import tool_call as tool_call
+    from nbagents.core import UNSET as UNSET
+    from nbagents.core import Agent as Agent
+    from nbagents.core import AgentResponse as AgentResponse
+    from nbagents.core import AgentResponseUpdate as AgentResponseUpdate
+    from nbagents.core import AgentRunInputs as AgentRunInputs
+    from nbagents.core import AgentSession as AgentSession
+    from nbagents.core import BaseChatClient as BaseChatClient
+    from nbagents.core import ChatRequest as ChatRequest
+    from nbagents.core import ChatResponse as ChatResponse
+    from nbagents.core import ChatResponseUpdate as ChatResponseUpdate
+    from nbagents.core import HistoryProvider as HistoryProvider
+    from nbagents.core import InMemoryHistoryProvider as InMemoryHistoryProvider
+    from nbagents.core import Message as Message
+    from nbagents.core import NBAgentsError as NBAgentsError
+    from nbagents.core import ResponseStream as ResponseStream
+    from nbagents.core import RunBudget as RunBudget
+    from nbagents.core import SupportsChatGetResponse as SupportsChatGetResponse
+    from nbagents.core import ToolContext as ToolContext
+    from nbagents.core import ToolError as ToolError
+    from nbagents.core import Usage as Usage
+    from nbagents.core import merge_options as merge_options
+    from nbagents.core import normalize_messages as normalize_messages
+    from nbagents.core import run_log as run_log
+    from nbagents.core import tool as tool
+    from nbagents.extension import load_ipython_extension as load_ipython_extension
+    from nbagents.extension import unload_ipython_extension as unload_ipython_extension
+    from nbagents.widgets import Chat as Chat
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "nbagents.analysis": ("messages_df", "runs_df", "usage_df"),
+    "nbagents.clients": (
+        "LocalChatClient",
+        "OpenAIChatClient",
+        "RecordedChatClient",
+        "ScriptedChatClient",
+        "default_client",
+        "tool_call",
+    ),
+    "nbagents.core": (
+        "UNSET",
+        "Agent",
+        "AgentResponse",
+        "AgentResponseUpdate",
+        "AgentRunInputs",
+        "AgentSession",
+        "BaseChatClient",
+        "ChatRequest",
+        "ChatResponse",
+        "ChatResponseUpdate",
+        "HistoryProvider",
+        "InMemoryHistoryProvider",
+        "Message",
+        "NBAgentsError",
+        "ResponseStream",
+        "RunBudget",
+        "SupportsChatGetResponse",
+        "ToolContext",
+        "ToolError",
+        "Usage",
+        "merge_options",
+        "normalize_messages",
+        "run_log",
+        "tool",
+    ),
+    "nbagents.extension": ("load_ipython_extension", "unload_ipython_extension"),
+    "nbagents.widgets": ("Chat",),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'nbagents' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

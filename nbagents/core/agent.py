@@ -1,0 +1,293 @@
+"""`Agent`: instructions, client, tools and policy. A run never changes it; it serves any number of sessions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Literal, TypeVar, overload
+
+from nbagents import loop as loops
+from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
+from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
+from nbagents.core.content import ApprovalResponse
+from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
+from nbagents.core.events import RunEvent
+from nbagents.core.loop import run_events
+from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages, replace_message
+from nbagents.core.options import check_options, merge_options
+from nbagents.core.outputs import output_format
+from nbagents.core.prices import has_price
+from nbagents.core.responses import AgentResponse
+from nbagents.core.run import OnMessage, Run, current_run_id, new_id
+from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider, LocalThread
+from nbagents.core.streams import ResponseStream, SyncResponseStream
+from nbagents.core.tools import collect_tools
+from nbagents.core.updates import AgentResponseUpdate
+
+T = TypeVar("T")
+AgentStream = ResponseStream[AgentResponseUpdate, AgentResponse[Any]]
+
+
+class Agent:
+    """Instructions, a chat client, tools and limits.
+
+    Args:
+        client: the chat client.
+        instructions: the system message of every request; it is never stored.
+        id: a stable id; the name by default.
+        name: what it is called in messages and tables; `agent` by default.
+        description: what it is for, for people and other agents.
+        tools: functions, `@tool`s, objects with `@tool` methods; one or several.
+        options: defaults for every request, by their Chat Completions names.
+        history: where the messages of its sessions are stored; in the session itself by default.
+        budget: the limits of each run.
+
+    Raises:
+        ConfigurationError: an argument that does not fit, naming it.
+
+    Example:
+        >>> from nbagents import ScriptedChatClient
+        >>> Agent(ScriptedChatClient(["Hello!"])).run_sync("Hi").text
+        'Hello!'
+    """
+
+    def __init__(
+        self,
+        client: BaseChatClient | SupportsChatGetResponse,
+        instructions: str | None = None,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        tools: Iterable[Any] | Any | None = None,
+        options: Mapping[str, Any] | None = None,
+        history: HistoryProvider | None = None,
+        budget: RunBudget | None = None,
+    ) -> None:
+        if not isinstance(client, SupportsChatGetResponse):
+            raise ConfigurationError(
+                f"client must be a chat client, not {type(client).__name__}.",
+                hint="Pass OpenAIChatClient(...), ScriptedChatClient([...]) or another BaseChatClient.",
+            )
+        if instructions is not None and not isinstance(instructions, str):
+            raise ConfigurationError(f"instructions must be a text, not {type(instructions).__name__}.")
+        if budget is not None and not isinstance(budget, RunBudget):
+            raise ConfigurationError(f"budget must be a RunBudget, not {type(budget).__name__}.")
+        if history is not None and not isinstance(history, HistoryProvider):
+            raise ConfigurationError(f"history must be a HistoryProvider, not {type(history).__name__}.")
+        self.client = client
+        self.instructions = instructions
+        self.name = name or "agent"
+        self.id = id or self.name
+        self.description = description
+        self.tools = collect_tools(tools)
+        self.options = check_options(options)
+        self.history = history or InMemoryHistoryProvider()
+        self.budget = budget
+        for one in self.tools:
+            _ = one.definition  # a tool without a schema is an error here, not at the first run
+
+    def __repr__(self) -> str:
+        tools = ", ".join(one.name for one in self.tools)
+        return f"Agent({self.name!r}, client={self.client!r}, tools=[{tools}])"
+
+    def create_session(self, session_id: str | None = None) -> AgentSession:
+        """Return a new session; pass it to `run` to have the conversation remembered."""
+        return AgentSession(session_id)
+
+    def thread(self, session: AgentSession) -> LocalThread:
+        """Return the door to the stored messages of `session`."""
+        return LocalThread(session, self.history)
+
+    @overload
+    def run(
+        self,
+        messages: AgentRunInputs = None,
+        *,
+        stream: Literal[False] = False,
+        session: AgentSession | None = None,
+        tools: Iterable[Any] | Any | None = None,
+        options: Mapping[str, Any] | None = None,
+        budget: RunBudget | None = None,
+        on_message: OnMessage | None = None,
+        client_kwargs: Mapping[str, Any] | None = None,
+    ) -> Awaitable[AgentResponse[Any]]: ...
+    @overload
+    def run(
+        self,
+        messages: AgentRunInputs = None,
+        *,
+        stream: Literal[True],
+        session: AgentSession | None = None,
+        tools: Iterable[Any] | Any | None = None,
+        options: Mapping[str, Any] | None = None,
+        budget: RunBudget | None = None,
+        on_message: OnMessage | None = None,
+        client_kwargs: Mapping[str, Any] | None = None,
+    ) -> AgentStream: ...
+    def run(self, messages: AgentRunInputs = None, *, stream: bool = False, **settings: Any) -> Any:
+        """Answer `messages`.
+
+        Nothing happens before the result is awaited or iterated; arguments are checked at once.
+
+        Args:
+            messages: a text, content, messages, answers to approval requests, or several of them.
+            stream: return a `ResponseStream` of updates; else an awaitable `AgentResponse`.
+            session: the conversation to go on with; a new one by default.
+            tools: more tools for this run.
+            options: options of this run, over the agent's; `UNSET` removes one.
+            budget: the limits of this run, instead of the agent's.
+            on_message: called with each whole message that the run adds, in causal order; may be async.
+            client_kwargs: what reaches the provider untouched.
+
+        Returns:
+            An awaitable `AgentResponse`, or with `stream=True` a `ResponseStream` of `AgentResponseUpdate`.
+
+        Raises:
+            ConfigurationError: an argument that does not fit, at the call.
+            NBAgentsError: the run ended early; `response` has what there is.
+        """
+        run = self._prepare(messages, stream=stream, **settings)
+        reply = self._stream_of(run)
+        return reply if stream else _awaited(reply)
+
+    def run_sync(self, messages: AgentRunInputs = None, **settings: Any) -> AgentResponse[Any]:
+        """Answer `messages` and wait for it: in a script, in a cell, inside a running loop.
+
+        The run lives on the loop thread. An interrupt cancels it, keeps what there is in the session and raises
+        KeyboardInterrupt. Arguments and errors are those of `run`.
+
+        Raises:
+            LoopError: called on the loop thread itself, e.g. in an async tool: use `await agent.run()` there.
+        """
+        reply = self._reply(messages, settings)
+        return _blocking(lambda: loops.run_sync(reply.get_final_response, on_cancelled=_cancelled))
+
+    def stream_sync(self, messages: AgentRunInputs = None, **settings: Any) -> SyncResponseStream[Any, Any]:
+        """Answer `messages` and iterate the updates without `await`, as they come. Arguments are those of `run`."""
+        reply = self._reply(messages, settings, stream=True)
+        return SyncResponseStream(
+            reply, _blocking(lambda: loops.stream_sync(lambda: aiter(reply), on_cancelled=_cancelled))
+        )
+
+    def start(self, messages: AgentRunInputs = None, **settings: Any) -> loops.RunHandle[AgentResponse[Any]]:
+        """Begin to answer `messages` on the loop thread and return the handle at once. Arguments are those of `run`.
+
+        Returns:
+            A handle with `stop()`, `result(timeout=None)` and `done()` that can also be awaited; after `stop()` its
+            result is a `RunCancelledError`.
+        """
+        reply = self._reply(messages, settings, stream=True)
+        return loops.start(reply.get_final_response, on_cancelled=_cancelled)
+
+    def _reply(self, messages: AgentRunInputs, settings: dict[str, Any], *, stream: bool = False) -> AgentStream:
+        return self._stream_of(self._prepare(messages, stream=stream, **settings))
+
+    def _prepare(
+        self,
+        messages: AgentRunInputs,
+        *,
+        stream: bool,
+        session: AgentSession | None = None,
+        tools: Iterable[Any] | Any | None = None,
+        options: Mapping[str, Any] | None = None,
+        budget: RunBudget | None = None,
+        on_message: OnMessage | None = None,
+        client_kwargs: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Check the arguments of a run and put it together."""
+        if session is not None and not isinstance(session, AgentSession):
+            raise ConfigurationError(
+                f"session must be an AgentSession, not {type(session).__name__}.",
+                hint="Use agent.create_session() or AgentSession(session_id=...).",
+            )
+        if budget is not None and not isinstance(budget, RunBudget):
+            raise ConfigurationError(f"budget must be a RunBudget, not {type(budget).__name__}.")
+        if on_message is not None and not callable(on_message):
+            raise ConfigurationError(f"on_message must be a function, not {type(on_message).__name__}.")
+        inputs = normalize_messages(messages)
+        answers = approvals_in(inputs)
+        merged = merge_options(self.options, options)
+        asked = merged.get("response_format")
+        output = output_format(asked)
+        session = session or self.create_session()
+        chosen = budget or self.budget or DEFAULT_BUDGET
+        self._check_price(chosen, merged)
+        return Run(
+            agent=self,
+            run_id=new_id("run"),
+            session=session,
+            thread=self.thread(session),
+            inputs=[kept for message in inputs if (kept := _without_answers(message)) is not None],
+            answers=answers,
+            system=Message("system", self.instructions) if self.instructions else None,
+            tools={one.name: one for one in collect_tools([*self.tools, *collect_tools(tools)])},
+            options={k: v for k, v in merged.items() if k != "response_format" or output is None},
+            client_kwargs=dict(client_kwargs or {}),
+            budget=chosen,
+            output=output,
+            stream=stream,
+            on_message=on_message,
+            parent_run_id=current_run_id.get(),
+        )
+
+    def _check_price(self, budget: RunBudget, options: Mapping[str, Any]) -> None:
+        model = options.get("model") or getattr(self.client, "model", None) or ""
+        if budget.max_cost_usd is not None and not has_price(model):
+            raise ConfigurationError(
+                f"max_cost_usd needs a price, and that of the model {model!r} is unknown.",
+                hint='Install the extra: pip install "nbagents[prices]"; or limit max_tokens instead.',
+            )
+
+    def _stream_of(self, run: Run) -> AgentStream:
+        def events() -> AsyncGenerator[RunEvent, None]:
+            return _with_heartbeat(run)
+
+        async def updates() -> AsyncGenerator[AgentResponseUpdate, None]:
+            async with aclosing(events()) as source:
+                async for event in source:
+                    if event.update is not None:
+                        yield event.update
+
+        def finish() -> AgentResponse[Any]:
+            if run.response is None:
+                raise RunCancelledError("The stream was closed before the run had begun.")
+            return run.response
+
+        return ResponseStream(updates, finish, events=events)
+
+
+async def _with_heartbeat(run: Run) -> AsyncGenerator[RunEvent, None]:
+    """The events of `run`; in a kernel its loop is woken meanwhile, so that an interrupt lands."""
+    heartbeat = loops.heartbeat()
+    heartbeat.acquire()
+    try:
+        async with aclosing(run_events(run)) as events:
+            async for event in events:
+                yield event
+    finally:
+        heartbeat.release()
+
+
+async def _awaited(reply: AgentStream) -> AgentResponse[Any]:
+    return await reply.get_final_response()
+
+
+def _blocking(call: Callable[[], T]) -> T:
+    """Make a blocking call into the loop room; its error becomes one of our tree."""
+    try:
+        return call()
+    except loops.LoopError as error:
+        raise LoopError(error.message, hint=error.hint) from error
+
+
+def _cancelled() -> RunCancelledError:
+    return RunCancelledError("The run was stopped.")
+
+
+def _without_answers(message: Message) -> Message | None:
+    """Return `message` without answers to approval requests; None if nothing else is in it."""
+    kept = [content for content in message.contents if not isinstance(content, ApprovalResponse)]
+    if len(kept) == len(message.contents):
+        return message
+    return replace_message(message, contents=kept) if kept else None

@@ -1,0 +1,91 @@
+"""Calls that wait for a person: held back with their turn in `session.state`, taken up by the next run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbagents.core.content import ApprovalRequest, ApprovalResponse, FunctionCall, FunctionResult
+from nbagents.core.events import RunEvent
+from nbagents.core.messages import Message
+from nbagents.core.run import Run, new_id
+from nbagents.core.sessions import PENDING_KEY
+
+
+def needs_approval(run: Run, call: FunctionCall) -> bool:
+    """Whether a person must allow this call; a call that cannot run at all is simply answered."""
+    tool = run.tools.get(call.name)
+    if tool is None or call.invalid or not isinstance(call.arguments, dict):
+        return False
+    return tool.needs_approval(call.arguments)
+
+
+def hold_calls(run: Run, held: list[FunctionCall]) -> list[RunEvent]:
+    """Keep the unfinished turn for the next run and ask for the calls in `held`; the run ends with that."""
+    run.session.state[PENDING_KEY] = {"messages": run.unstored}
+    run.unstored = []
+    run.stop_reason = "approval_required"
+    requests = [ApprovalRequest(call.id, call) for call in held]
+    events = []
+    message = Message("assistant", requests, run.agent.name, new_id("msg"))
+    run.added.append(message)
+    for request in requests:
+        events.append(
+            run.event(
+                "approval.requested",
+                {
+                    "tool_id": request.call.name,
+                    "call_id": request.call.call_id,
+                    "id": request.id,
+                    "arguments": request.call.arguments,
+                },
+                run.update(message, [request]),
+            )
+        )
+    return events
+
+
+def take_up_held_calls(run: Run) -> tuple[list[FunctionCall], list[FunctionCall]]:
+    """Take the turn that waits in the session, if one does; return the calls to run and those that still wait.
+
+    Answers count only for a call that waits, with the very arguments that were asked for. A call without an answer goes
+    on waiting if the run brings nothing but answers; if the conversation goes on instead, it is refused.
+    """
+    answers = {answer.id: answer for answer in run.answers}
+    pending: dict[str, Any] | None = run.session.state.pop(PENDING_KEY, None)
+    if pending is None:
+        if answers:
+            run.warnings.append("No call waits for these approvals; they were ignored.")
+        return [], []
+    messages: list[Message] = pending["messages"]
+    answered = {result.id for message in messages for result in message.results}
+    waiting = [c for message in messages for c in message.calls if c.id not in answered]
+    run.transcript.extend(messages)
+    run.unstored.extend(messages)
+    run.open_calls = waiting
+    allowed: list[FunctionCall] = []
+    held: list[FunctionCall] = []
+    for call in waiting:
+        answer = _matching(answers.get(call.id), call)
+        if answer is not None and answer.approved:
+            allowed.append(call)
+        elif answer is None and not run.inputs:
+            held.append(call)
+        else:
+            _refuse(run, call, answer)
+    return allowed, held
+
+
+def _matching(answer: ApprovalResponse | None, call: FunctionCall) -> ApprovalResponse | None:
+    if answer is None or (answer.call.name, answer.call.arguments) != (call.name, call.arguments):
+        return None
+    return answer
+
+
+def _refuse(run: Run, call: FunctionCall, answer: ApprovalResponse | None) -> None:
+    if answer is None:
+        text = "Not run: nobody approved this call."
+    else:
+        text = f"Not run: the user denied this call{f': {answer.reason}' if answer.reason else '.'}"
+    result = FunctionResult(call.call_id, call.name, text, call.id, error=text)
+    run.tool_failed(call, result, status="denied")
+    run.results[call.id] = result

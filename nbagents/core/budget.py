@@ -1,0 +1,59 @@
+"""`RunBudget`, the limits of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from nbagents.core.errors import ConfigurationError
+
+DEFAULT_MAX_STEPS = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBudget:
+    """The limits of one run; None means no limit.
+
+    Attributes:
+        max_steps: model requests that may call tools. When they are used up the model gets one more request, without
+            tools, to close; the run ends with `max_steps`. Default 25.
+        max_tool_calls: tool calls, failed ones included.
+        max_tokens: tokens of all model requests together.
+        max_duration_ms: milliseconds from the start of the run; what is under way is cancelled.
+        max_consecutive_errors: failed tool calls in a row. Default: no limit.
+
+    Raises:
+        ConfigurationError: a limit that is no number, or below 0 (`max_steps`: below 1).
+
+    Example:
+        >>> RunBudget(max_steps=5).max_steps
+        5
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+    max_steps: int | None = DEFAULT_MAX_STEPS
+    max_tool_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    max_duration_ms: float | None = None
+    max_validation_retries: int = 1
+    max_consecutive_errors: int | None = None
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            least = 1 if f.name == "max_steps" else 0
+            if value is None and f.name != "max_validation_retries":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
+                raise ConfigurationError(
+                    f"RunBudget.{f.name} must be a number of at least {least} or None, not {value!r}."
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the limits that are set."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+
+DEFAULT_BUDGET = RunBudget()

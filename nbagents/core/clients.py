@@ -1,0 +1,143 @@
+"""What a chat client is: the request that it gets and the one async generator that it writes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
+
+from nbagents.core.folding import UpdateFolder
+from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
+from nbagents.core.options import check_options
+from nbagents.core.responses import ChatResponse
+from nbagents.core.streams import ResponseStream
+from nbagents.core.tools import ToolDefinition
+from nbagents.core.updates import ChatResponseUpdate
+
+if TYPE_CHECKING:
+    from nbagents.core.agent import Agent
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One request to a model.
+
+    Attributes:
+        messages: the conversation, the system message first if there is one.
+        options: set options by their Chat Completions names.
+        tools: what the model may call.
+        stream: ask the endpoint for a stream; else for a plain reply.
+        client_kwargs: what reaches the provider untouched.
+    """
+
+    messages: Sequence[Message]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[ToolDefinition] = ()
+    stream: bool = True
+    client_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class SupportsChatGetResponse(Protocol):
+    """Anything that answers messages."""
+
+    def get_response(
+        self, messages: AgentRunInputs, *, stream: bool = False, options: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return an awaitable `ChatResponse`, or with `stream=True` a `ResponseStream`."""
+        ...
+
+
+class BaseChatClient(ABC):
+    """Speaks to one model endpoint. To write one, implement `generate`.
+
+    Attributes:
+        model: the model's name; the option `model` overrides it.
+        provider: a word for the tables (`openai`, `local`, ...).
+        streaming: True or False where the endpoint can do only one of the two; None for both.
+        stores_by_default: the service keeps the conversation itself.
+        supports_tools: the model can call functions.
+    """
+
+    model: str | None = None
+    provider: str = "custom"
+    streaming: bool | None = None
+    stores_by_default: bool = False
+    supports_tools: bool = True
+
+    @abstractmethod
+    def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
+        """Yield the reply: piece by piece, or as one update where `request.stream` is False.
+
+        The last update has a `finish_reason`. What the generator opens, it closes on every way out.
+
+        Raises:
+            ModelError: the call failed.
+        """
+
+    @overload
+    def get_response(
+        self,
+        messages: AgentRunInputs,
+        *,
+        stream: Literal[False] = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Awaitable[ChatResponse]: ...
+    @overload
+    def get_response(
+        self, messages: AgentRunInputs, *, stream: Literal[True], options: Mapping[str, Any] | None = None
+    ) -> ResponseStream[ChatResponseUpdate, ChatResponse]: ...
+    def get_response(
+        self, messages: AgentRunInputs, *, stream: bool = False, options: Mapping[str, Any] | None = None
+    ) -> Awaitable[ChatResponse] | ResponseStream[ChatResponseUpdate, ChatResponse]:
+        """Ask the model once.
+
+        Args:
+            messages: the conversation.
+            stream: return a stream of updates instead of an awaitable response.
+            options: options by their Chat Completions names.
+
+        Raises:
+            ConfigurationError: an unknown option.
+            ModelError: the call failed.
+        """
+        asked = stream if self.streaming is None else self.streaming
+        request = ChatRequest(normalize_messages(messages), check_options(options), stream=asked)
+        folder = UpdateFolder()
+
+        async def updates() -> AsyncGenerator[ChatResponseUpdate, None]:
+            async with aclosing(self.generate(request)) as source:
+                async for update in source:
+                    folder.add(update)
+                    yield update
+
+        reply: ResponseStream[ChatResponseUpdate, ChatResponse] = ResponseStream(
+            updates, lambda: ChatResponse.from_folder(folder)
+        )
+        return reply if stream else reply.get_final_response()
+
+    def as_agent(self, instructions: str | None = None, **settings: Any) -> Agent:
+        """Return `Agent(client=self, ...)`."""
+        from nbagents.core.agent import Agent
+
+        return Agent(self, instructions, **settings)
+
+
+async def generate_from(
+    client: BaseChatClient | SupportsChatGetResponse, request: ChatRequest
+) -> AsyncGenerator[ChatResponseUpdate, None]:
+    """Yield the reply of a client that only has `get_response`; tools reach it as the option `tools`."""
+    options: dict[str, Any] = {**request.options}
+    if request.tools:
+        options["tools"] = list(request.tools)
+    if not request.stream:
+        response: ChatResponse = await client.get_response(request.messages, stream=False, options=options)
+        for update in response.to_updates():
+            yield update
+        return
+    stream = client.get_response(request.messages, stream=True, options=options)
+    async with aclosing(aiter(stream)) as updates:
+        async for update in updates:
+            yield update

@@ -1,0 +1,290 @@
+"""From updates to messages, in linear time: the one place where streamed pieces become whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nbagents.core.content import (
+    Arguments,
+    Content,
+    FunctionCall,
+    ReasoningContent,
+    RefusalContent,
+    TextContent,
+    UsageContent,
+)
+from nbagents.core.messages import Message, Role
+from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
+from nbagents.core.usage import Usage, total_usage
+
+
+class UpdateFolder:
+    """Folds updates into messages and the facts about the response.
+
+    An update belongs to the message of its id, wherever that stands; without an id to the newest message, unless role
+    or author change. Neighbouring text of one kind joins. Usage reported several times within one response is a
+    running total: the last known value of each field counts; different responses are summed.
+    """
+
+    def __init__(self) -> None:
+        self._messages: list[_OpenMessage] = []
+        self._by_id: dict[str, _OpenMessage] = {}
+        self._usage: dict[str | None, Usage] = {}
+        self.response_id: str | None = None
+        self.conversation_id: str | None = None
+        self.model: str | None = None
+        self.finish_reason: str | None = None
+        self.created_at: float | None = None
+        self.agent_id: str | None = None
+        self.run_id: str | None = None
+        self.stop_reason: str | None = None
+
+    def add(self, update: ChatResponseUpdate) -> None:
+        """Take in the next update."""
+        self._take_facts(update)
+        contents = [c for c in update.contents if not isinstance(c, UsageContent)]
+        if len(contents) < len(update.contents):
+            self._take_usage(update)
+        if not contents and not (update.starts_message or update.message_id or update.interrupted):
+            return
+        message = self._target(update)
+        for content in contents:
+            message.add(content)
+        if update.interrupted:
+            message.interrupted = True
+        if update.extra:
+            message.extra = update.extra
+
+    def messages(self) -> list[Message]:
+        """Return the messages so far, without those that hold nothing."""
+        return [open_message.build() for open_message in self._messages if open_message.parts]
+
+    @property
+    def usage(self) -> Usage | None:
+        """The usage so far; None if nothing was reported."""
+        reports = list(self._usage.values())
+        return reports[0] if len(reports) == 1 else total_usage(reports)
+
+    @property
+    def text(self) -> str:
+        """The visible text so far."""
+        return "\n".join(text for m in self._messages if (text := m.text_of("text")))
+
+    def text_of(self, kind: str) -> str:
+        """The text of one kind (`text`, `reasoning`, `refusal`) so far."""
+        return "".join(m.text_of(kind) for m in self._messages)
+
+    def _take_facts(self, update: ChatResponseUpdate) -> None:
+        if update.response_id:
+            self.response_id = update.response_id
+        if update.conversation_id:
+            self.conversation_id = update.conversation_id
+        if update.model and not self.model:
+            self.model = update.model
+        if update.finish_reason:
+            self.finish_reason = update.finish_reason
+        if update.created_at and not self.created_at:
+            self.created_at = update.created_at
+        if isinstance(update, AgentResponseUpdate):
+            self.agent_id = update.agent_id or self.agent_id
+            self.run_id = update.run_id or self.run_id
+            self.stop_reason = update.stop_reason or self.stop_reason
+
+    def _take_usage(self, update: ChatResponseUpdate) -> None:
+        key = update.response_id or self.response_id
+        for content in update.contents:
+            if isinstance(content, UsageContent):
+                known = self._usage.get(key)
+                self._usage[key] = known.updated(content.usage) if known else content.usage
+
+    def _target(self, update: ChatResponseUpdate) -> _OpenMessage:
+        newest = self._messages[-1] if self._messages else None
+        if update.message_id is not None:
+            found = self._by_id.get(update.message_id)
+            if found is not None and found.takes(update):
+                return found
+        elif newest is not None and not update.starts_message and newest.takes(update):
+            return newest
+        message = _OpenMessage(update)
+        self._messages.append(message)
+        if update.message_id is not None:
+            self._by_id[update.message_id] = message
+        return message
+
+
+class _OpenMessage:
+    """A message that still grows; its parts are lists of text pieces, calls and finished content."""
+
+    __slots__ = (
+        "author_name",
+        "calls",
+        "created_at",
+        "extra",
+        "interrupted",
+        "message_id",
+        "owner",
+        "parts",
+        "role",
+    )
+
+    def __init__(self, first: ChatResponseUpdate) -> None:
+        self.role: Role = first.role or "assistant"
+        self.author_name = first.author_name
+        self.message_id = first.message_id
+        self.created_at = first.created_at
+        self.interrupted = False
+        self.extra: Mapping[str, Any] | None = None
+        self.owner = (first.run_id, first.agent_id) if isinstance(first, AgentResponseUpdate) else (None, None)
+        self.parts: list[_OpenText | _OpenCall | Content] = []
+        self.calls: list[_OpenCall] = []
+
+    def takes(self, update: ChatResponseUpdate) -> bool:
+        return (update.role is None or update.role == self.role) and (
+            update.author_name is None or update.author_name == self.author_name
+        )
+
+    def add(self, content: Content) -> None:
+        if isinstance(content, TextContent | ReasoningContent | RefusalContent):
+            newest = self.parts[-1] if self.parts else None
+            if isinstance(newest, _OpenText) and newest.kind is type(content):
+                newest.pieces.append(content.text)
+            else:
+                self.parts.append(_OpenText(type(content), content.text))
+        elif isinstance(content, FunctionCall):
+            self._add_call(content)
+        else:
+            self.parts.append(content)
+
+    def _add_call(self, fragment: FunctionCall) -> None:
+        for call in reversed(self.calls):
+            if call.continues(fragment, newest=call is self.calls[-1]):
+                call.add(fragment)
+                return
+        opened = _OpenCall(fragment)
+        self.calls.append(opened)
+        self.parts.append(opened)
+
+    def text_of(self, kind: str) -> str:
+        return "".join(
+            "".join(part.pieces) for part in self.parts if isinstance(part, _OpenText) and part.kind.type == kind
+        )
+
+    def build(self) -> Message:
+        contents = [
+            part.build() if isinstance(part, _OpenText | _OpenCall) else part
+            for part in self.parts
+            if not (isinstance(part, _OpenText) and not any(part.pieces))
+        ]
+        return Message(
+            self.role,
+            contents,
+            self.author_name,
+            self.message_id,
+            created_at=self.created_at,
+            run_id=self.owner[0],
+            agent_id=self.owner[1],
+            interrupted=self.interrupted,
+            extra=self.extra,
+        )
+
+
+class _OpenText:
+    __slots__ = ("kind", "pieces")
+
+    def __init__(self, kind: type[TextContent | ReasoningContent | RefusalContent], piece: str) -> None:
+        self.kind = kind
+        self.pieces = [piece]
+
+    def build(self) -> Content:
+        return self.kind("".join(self.pieces))
+
+
+class _OpenCall:
+    """A call whose arguments still arrive. Providers key the fragments by index, by id, by both or by nothing."""
+
+    __slots__ = ("call_id", "id", "index", "invalid", "name", "parsed", "pieces")
+
+    def __init__(self, first: FunctionCall) -> None:
+        self.call_id = first.call_id or None
+        self.id = first.id
+        self.name = first.name
+        self.index = first.index
+        self.invalid = first.invalid
+        self.pieces: list[str] = []
+        self.parsed: dict[str, Any] | None = None
+        self._append(first.arguments)
+
+    def continues(self, fragment: FunctionCall, *, newest: bool) -> bool:
+        """Whether `fragment` belongs here: the same id, else the same index, else nothing but arguments."""
+        if fragment.id and self.id:
+            return fragment.id == self.id
+        same_index = fragment.index is not None and fragment.index == self.index
+        if fragment.index is not None and self.index is not None and not same_index:
+            return False
+        if fragment.call_id and self.call_id:
+            # A repeated id is the same call, unless a whole second call follows a whole first one without an index.
+            return fragment.call_id == self.call_id and (same_index or not self._follows_whole(fragment))
+        if fragment.call_id:
+            return same_index and not self._is_whole()
+        if fragment.name and fragment.name != self.name and self.name:
+            return False
+        if fragment.name and self.name and self._is_whole():
+            return False
+        return same_index or (newest and (not fragment.name or not self.name))
+
+    def add(self, fragment: FunctionCall) -> None:
+        self.call_id = self.call_id or fragment.call_id or None
+        self.name = self.name or fragment.name
+        self._append(fragment.arguments)
+
+    def build(self) -> FunctionCall:
+        if self.parsed is not None:
+            return FunctionCall(self.call_id, self.name, self.parsed, self.id)
+        text = "".join(self.pieces)
+        arguments = None if self.invalid else parse_arguments(text)
+        if arguments is None:
+            return FunctionCall(self.call_id, self.name, text, self.id, invalid=True)
+        return FunctionCall(self.call_id, self.name, arguments, self.id)
+
+    def _append(self, arguments: Arguments) -> None:
+        if arguments is None or arguments == "":
+            return
+        if isinstance(arguments, dict):
+            self.parsed = arguments
+            return
+        if self.pieces and arguments[0] in '{"' and (repeated := parse_arguments(arguments)) is not None:
+            known = parse_arguments("".join(self.pieces))
+            if known == repeated:
+                return  # some gateways close with the whole arguments once more
+            if known == {}:
+                self.pieces.clear()  # and some open with an empty object as a place holder
+        self.pieces.append(arguments)
+
+    def _is_whole(self) -> bool:
+        return self.parsed is not None or (
+            bool(self.pieces) and self.pieces[-1][-1:] in '}"' and parse_arguments("".join(self.pieces)) is not None
+        )
+
+    def _follows_whole(self, fragment: FunctionCall) -> bool:
+        if not self._is_whole() or not fragment.arguments:
+            return False
+        later = fragment.arguments if isinstance(fragment.arguments, dict) else parse_arguments(fragment.arguments)
+        return later is not None and later != (self.parsed or parse_arguments("".join(self.pieces)))
+
+
+def parse_arguments(text: str) -> dict[str, Any] | None:
+    """Return the object that `text` is, also where it was encoded twice; None where it is no JSON object.
+
+    Nothing at all counts as an object without fields: tools without parameters are called that way.
+    """
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+        if isinstance(value, str):
+            value = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

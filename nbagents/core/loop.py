@@ -1,0 +1,238 @@
+"""The run loop: model request, tool calls, model request, until the model has answered. The only one there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from nbagents.core.approvals import hold_calls, needs_approval, take_up_held_calls
+from nbagents.core.content import RefusalContent
+from nbagents.core.errors import (
+    BudgetExceededError,
+    NBAgentsError,
+    OutputValidationError,
+    RunError,
+    RunTimeoutError,
+)
+from nbagents.core.events import RunEvent
+from nbagents.core.messages import Message, replace_message
+from nbagents.core.modelcalls import Reply, request_reply
+from nbagents.core.run import Run, new_id, result_message
+from nbagents.core.toolcalls import run_calls, unanswered
+from nbagents.core.turns import end_turn, take_turn
+
+
+async def run_events(run: Run) -> AsyncGenerator[RunEvent, None]:
+    """Yield the events of `run`, from `run.started` to `run.ended`.
+
+    However it ends, also when the consumer leaves or is cancelled, the log has its end, the session is balanced and
+    can be used again, and nothing is left running.
+
+    Raises:
+        NBAgentsError: the run ended early; `response` has what there is.
+    """
+    turn_key = run.thread.turn_key
+    await take_turn(turn_key)
+    try:
+        try:
+            yield run.begin()
+            async with aclosing(_conversation(run)) as events:
+                async for event in events:
+                    yield event
+        except BaseException as error:
+            await _uninterrupted(_store_remains(run))
+            ended = run.end(_stop_reason_of(error), error)
+            if not isinstance(error, Exception):
+                raise  # cancelled, interrupted or left by the consumer: nobody is there to read another event
+            yield ended
+            raise _with_response(error, run) from error.__cause__
+        yield run.end(run.stop_reason)
+    finally:
+        end_turn(turn_key)
+
+
+async def _conversation(run: Run) -> AsyncGenerator[RunEvent, None]:
+    """Go back and forth between model and tools until there is an answer, or a reason to stop."""
+    run.transcript = await run.thread.get_messages()
+    async with aclosing(_held_calls(run)) as events:
+        async for event in events:
+            yield event
+    if run.stop_reason == "approval_required":
+        return
+    for message in run.inputs:
+        yield run.take(message, is_input=True)
+    if not run.transcript and not run.system:
+        return
+    while True:
+        _check_spent(run)
+        limit = run.budget.max_steps
+        closing = limit is not None and run.step >= limit
+        run.step += 1
+        async with aclosing(request_reply(run, offer_tools=not closing)) as events:
+            async for event in events:
+                yield event
+        assert run.reply is not None
+        reply, run.reply = run.reply, None
+        for message in reply.messages:
+            yield run.take(message)
+        await run.announce(reply.messages)
+        if closing:
+            run.stop_reason = "max_steps"
+        if not reply.calls or closing or _cut(reply) or (limit is not None and run.step >= limit):
+            for event in _answer_unrun(run, reply):
+                yield event
+            await run.commit()
+            if reply.calls and not closing and not _cut(reply):
+                continue
+            if not closing and (retry := _settle_output(run, reply)):
+                for event in retry:
+                    yield event
+                continue
+            return
+        async with aclosing(_answer_calls(run, reply)) as events:
+            async for event in events:
+                yield event
+        if run.stop_reason == "approval_required":
+            return
+
+
+async def _answer_calls(run: Run, reply: Reply) -> AsyncGenerator[RunEvent, None]:
+    """Run the calls that need no approval; store the turn, or hold it back until a person has answered."""
+    run.open_calls = list(reply.calls)
+    held = [call for call in reply.calls if needs_approval(run, call)]
+    async with aclosing(run_calls(run, [call for call in reply.calls if call not in held])) as events:
+        async for event in events:
+            yield event
+    for event in _take_results(run):
+        yield event
+    await run.announce([m for m in run.added[-len(reply.calls) :] if m.role == "tool"])
+    if held:
+        for event in hold_calls(run, held):
+            yield event
+    else:
+        await run.commit()
+
+
+async def _held_calls(run: Run) -> AsyncGenerator[RunEvent, None]:
+    """Run or refuse the calls that an earlier run held back for a person."""
+    allowed, held = take_up_held_calls(run)
+    if not run.open_calls:
+        return
+    async with aclosing(run_calls(run, allowed)) as events:
+        async for event in events:
+            yield event
+    for event in _take_results(run):
+        yield event
+    if held:
+        for event in hold_calls(run, held):
+            yield event
+    else:
+        await run.commit()
+
+
+def _take_results(run: Run) -> list[RunEvent]:
+    """Add the results to the conversation, in the order of the calls."""
+    events = [run.take(result_message(run.results[c.id])) for c in run.open_calls if c.id in run.results]
+    run.open_calls, run.results = [], {}
+    return events
+
+
+def _answer_unrun(run: Run, reply: Reply) -> list[RunEvent]:
+    """Answer calls that are not run: the reply was cut, or the steps are used up."""
+    why = "the reply was cut by its length limit" if _cut(reply) else "the step limit of this run is reached"
+    events = []
+    for call in reply.calls:
+        result = unanswered(call, f"Not run: {why}.")
+        events += [run.tool_failed(call, result, status="limit"), run.take(result_message(result))]
+    return events
+
+
+def _settle_output(run: Run, reply: Reply) -> list[RunEvent]:
+    """Read the value that was asked for; return the events of another try if the reply does not fit."""
+    if any(isinstance(content, RefusalContent) for m in reply.messages for content in m.contents):
+        run.stop_reason = "refused"
+        return []
+    if run.output is None:
+        return []
+    text = reply.messages[-1].text if reply.messages else ""
+    try:
+        run.value = run.output.parse(text)
+    except ValueError as error:
+        run.validation_retries += 1
+        if run.validation_retries > run.budget.max_validation_retries:
+            raise OutputValidationError(
+                f"No reply fitted response_format after {run.validation_retries} tries: {error}",
+                attempts=run.validation_retries,
+                raw_text=text,
+            ) from error
+        correction = f"Your reply does not fit the required format: {error}\nReply again with valid JSON only."
+        retry = run.event("validation.retry", {"attempt": run.validation_retries, "error": str(error)})
+        return [retry, run.take(Message("user", correction, message_id=new_id("msg")))]
+    return []
+
+
+def _cut(reply: Reply) -> bool:
+    return reply.finish_reason == "length"
+
+
+def _check_spent(run: Run) -> None:
+    """Stop before a request that the budget does not allow."""
+    usage, budget = run.usage, run.budget
+    if budget.max_tokens is not None and usage is not None and (usage.total_tokens or 0) >= budget.max_tokens:
+        raise BudgetExceededError(
+            f"The run used {usage.total_tokens} tokens; its budget is {budget.max_tokens}.",
+            hint="Raise RunBudget.max_tokens, or go on with a new run on the same session.",
+        )
+    if budget.max_cost_usd is not None and (cost := run.cost()) is not None and cost >= budget.max_cost_usd:
+        raise BudgetExceededError(
+            f"The run cost ${cost:.4f}; its budget is ${budget.max_cost_usd:.4f}.",
+            hint="Raise RunBudget.max_cost_usd, or go on with a new run on the same session.",
+        )
+
+
+async def _store_remains(run: Run) -> None:
+    """Balance and store what a run that ended early has; without any model output the session stays as it was."""
+    for call in run.open_calls:
+        if call.id not in run.results:
+            result = unanswered(call, "Interrupted: the run ended before this call had finished.")
+            run.tool_failed(call, result, status="cancelled")
+            run.results[call.id] = result
+    _take_results(run)
+    if run.partial is not None:
+        for message in run.partial.messages():
+            texts = [content for content in message.contents if content not in message.calls]
+            if texts:
+                run.take(replace_message(message, contents=texts, interrupted=True))
+    if any(message.role == "assistant" for message in run.unstored):
+        await run.commit()
+
+
+def _stop_reason_of(error: BaseException) -> str:
+    if isinstance(error, RunTimeoutError):
+        return "timeout"
+    if isinstance(error, BudgetExceededError):
+        return "budget_exhausted"
+    return "failed" if isinstance(error, Exception) else "cancelled"
+
+
+def _with_response(error: Exception, run: Run) -> NBAgentsError:
+    """Return `error` as one of our tree, with what there is of the response."""
+    if not isinstance(error, NBAgentsError):
+        wrapped = RunError(f"The run failed: {type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        error = wrapped
+    error.response = run.response
+    return error
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Finish `work` although the current task is being cancelled, once or again."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            continue
+    task.result()

@@ -1,0 +1,214 @@
+"""`Message`, one entry of a conversation: a pure value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from nbagents.core.content import (
+    ApprovalResponse,
+    Content,
+    FunctionCall,
+    FunctionResult,
+    TextContent,
+    content_from_dict,
+    content_to_dict,
+    merged_text,
+)
+from nbagents.core.errors import ConfigurationError
+
+Role = Literal["system", "user", "assistant", "tool"]
+ROLES: tuple[str, ...] = get_args(Role)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Message:
+    """One entry of a conversation.
+
+    Args:
+        role: `system`, `user`, `assistant` or `tool`.
+        contents: a text, one piece of content or several; neighbouring pieces of text become one.
+        author_name: who wrote it; the agent's name where an agent did.
+        message_id: id of the message, where there is one.
+        created_at: unix seconds, UTC.
+        run_id: the run that added it.
+        agent_id: the agent that added it.
+        interrupted: the run ended while this was being written.
+        extra: fields of a stored message that this version does not know.
+
+    Raises:
+        ConfigurationError: an unknown role, or contents that are no content.
+
+    Example:
+        >>> Message("user", "Hello").text
+        'Hello'
+    """
+
+    role: Role
+    contents: tuple[Content, ...]
+    author_name: str | None = None
+    message_id: str | None = None
+    created_at: float | None = field(default=None, kw_only=True)
+    run_id: str | None = field(default=None, kw_only=True)
+    agent_id: str | None = field(default=None, kw_only=True)
+    interrupted: bool = field(default=False, kw_only=True)
+    extra: Mapping[str, Any] | None = field(default=None, kw_only=True)
+    wire: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """A place where chat clients keep the form in which they send this message, by their own key."""
+
+    def __init__(
+        self,
+        role: Role,
+        contents: str | Content | Iterable[str | Content] = (),
+        author_name: str | None = None,
+        message_id: str | None = None,
+        *,
+        created_at: float | None = None,
+        run_id: str | None = None,
+        agent_id: str | None = None,
+        interrupted: bool = False,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        if role not in ROLES:
+            raise ConfigurationError(f"Unknown role {role!r}.", hint=f"Use one of: {', '.join(ROLES)}.")
+        put = object.__setattr__
+        put(self, "role", role)
+        put(self, "contents", _as_contents(contents))
+        put(self, "author_name", author_name)
+        put(self, "message_id", message_id)
+        put(self, "created_at", created_at)
+        put(self, "run_id", run_id)
+        put(self, "agent_id", agent_id)
+        put(self, "interrupted", interrupted)
+        put(self, "extra", extra)
+        put(self, "wire", {})
+
+    @property
+    def text(self) -> str:
+        """The visible text; pieces join with nothing between."""
+        return "".join(c.text for c in self.contents if isinstance(c, TextContent))
+
+    @property
+    def calls(self) -> list[FunctionCall]:
+        """The function calls in it."""
+        return [c for c in self.contents if isinstance(c, FunctionCall)]
+
+    @property
+    def results(self) -> list[FunctionResult]:
+        """The function results in it."""
+        return [c for c in self.contents if isinstance(c, FunctionResult)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able values; `from_dict` reads them."""
+        record: dict[str, Any] = {
+            "role": self.role,
+            "contents": [content_to_dict(content) for content in self.contents],
+        }
+        for name in _SCALARS:
+            value = getattr(self, name)
+            if value is not None and value is not False:
+                record[name] = value
+        return record | dict(self.extra or {})
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Message:
+        """Read what `to_dict` wrote; fields that it does not know are kept in `extra`.
+
+        Raises:
+            ConfigurationError: no role, or content of an unknown type.
+        """
+        if "role" not in record:
+            raise ConfigurationError(f"A message needs a role; this record has {sorted(record)}.")
+        extra = {k: v for k, v in record.items() if k not in {"role", "contents", *_SCALARS}}
+        return cls(
+            record["role"],
+            [content_from_dict(content) for content in record.get("contents", ())],
+            extra=extra or None,
+            **{name: record[name] for name in _SCALARS if name in record},
+        )
+
+
+_SCALARS = ("author_name", "message_id", "created_at", "run_id", "agent_id", "interrupted")
+
+AgentRunInputs = str | Content | Message | Iterable[str | Content | Message] | None
+"""What `Agent.run` accepts: nothing, a text, content, a message, or several of them."""
+
+
+def normalize_messages(inputs: AgentRunInputs) -> list[Message]:
+    """Return `inputs` as messages: texts and content become user messages, neighbouring content one message.
+
+    Raises:
+        ConfigurationError: something else, naming it.
+
+    Example:
+        >>> [m.text for m in normalize_messages(["Hello", Message("user", "again")])]
+        ['Hello', 'again']
+    """
+    if inputs is None:
+        return []
+    if isinstance(inputs, str | Message | Content):
+        inputs = [inputs]
+    if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable):
+        raise _not_an_input(inputs)
+    messages: list[Message] = []
+    loose: list[Content] = []
+    for item in inputs:
+        if isinstance(item, str | Message):
+            _close_loose(loose, messages)
+            messages.append(item if isinstance(item, Message) else Message("user", item))
+        elif isinstance(item, Content):
+            loose.append(item)
+        else:
+            raise _not_an_input(item)
+    _close_loose(loose, messages)
+    return messages
+
+
+def approvals_in(messages: Iterable[Message]) -> list[ApprovalResponse]:
+    """Return the answers to approval requests among `messages`."""
+    return [c for message in messages for c in message.contents if isinstance(c, ApprovalResponse)]
+
+
+def attributed(message: Message, **known: Any) -> Message:
+    """Return `message` with those of `known` that it does not have yet."""
+    return replace_message(message, **{k: v for k, v in known.items() if not getattr(message, k)})
+
+
+def replace_message(message: Message, **changes: Any) -> Message:
+    """Return a copy of `message` with `changes`."""
+    return replace(message, **changes) if changes else message
+
+
+def _close_loose(loose: list[Content], messages: list[Message]) -> None:
+    if loose:
+        messages.append(Message("user", loose))
+        loose.clear()
+
+
+def _as_contents(contents: str | Content | Iterable[str | Content]) -> tuple[Content, ...]:
+    if isinstance(contents, str):
+        return (TextContent(contents),)
+    if isinstance(contents, Content):
+        return (contents,)
+    pieces: list[Content] = []
+    for item in contents:
+        piece = TextContent(item) if isinstance(item, str) else item
+        if not isinstance(piece, Content):
+            raise ConfigurationError(
+                f"A message holds text and content, not {type(piece).__name__}.",
+                hint="Pass a string, a content object such as TextContent(...), or a list of them.",
+            )
+        joined = merged_text(pieces[-1], piece) if pieces else None
+        if joined is not None:
+            pieces[-1] = joined
+        else:
+            pieces.append(piece)
+    return tuple(pieces)
+
+
+def _not_an_input(value: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"A run takes text, content or messages, not {type(value).__name__}.",
+        hint="Pass a string, Message('user', ...), or a list of them.",
+    )

@@ -1,0 +1,264 @@
+"""One request to the model: its events, its retries, its usage."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from nbagents.core.clients import BaseChatClient, ChatRequest, generate_from
+from nbagents.core.content import FunctionCall, ReasoningContent, TextContent
+from nbagents.core.errors import IncompleteStreamError, ModelError, RunTimeoutError
+from nbagents.core.events import RunEvent
+from nbagents.core.folding import UpdateFolder
+from nbagents.core.messages import Message, replace_message
+from nbagents.core.options import TOOL_OPTIONS
+from nbagents.core.run import Run, describe_error, new_id
+from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
+
+BREATH_SECONDS = 0.010
+"""A source without pauses lets the event loop run others this often."""
+MAX_BACKOFF_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Reply:
+    """What the model answered to one request."""
+
+    messages: list[Message]
+    finish_reason: str | None
+
+    @property
+    def calls(self) -> list[FunctionCall]:
+        """The calls in it, in order."""
+        return [call for message in self.messages for call in message.calls]
+
+
+async def request_reply(run: Run, *, offer_tools: bool) -> AsyncGenerator[RunEvent, None]:
+    """Ask the model, and again where that can help and nothing has been shown; leaves `run.reply`.
+
+    Raises:
+        ModelError: the last attempt failed.
+        RunTimeoutError: the duration of the budget is used up.
+    """
+    request = _build_request(run, offer_tools=offer_tools)
+    retries = getattr(run.agent.client, "max_retries", 0)
+    attempt = 0
+    while True:
+        attempt += 1
+        run.partial = None
+        try:
+            async with aclosing(_attempt(run, request, attempt)) as events:
+                async for event in events:
+                    yield event
+            return
+        except ModelError as error:
+            shown = run.partial is not None and bool(run.partial.messages())
+            if not error.retryable or shown or attempt > retries:
+                raise
+            wait = _backoff(error, attempt)
+            yield run.event("llm.retried", {"attempt": attempt, "wait_s": wait, "error": describe_error(error)})
+        await asyncio.sleep(wait)
+
+
+def _build_request(run: Run, *, offer_tools: bool) -> ChatRequest:
+    client = run.agent.client
+    tools = [tool.definition for tool in run.tools.values()] if offer_tools else []
+    options = run.options if tools else {k: v for k, v in run.options.items() if k not in TOOL_OPTIONS}
+    if run.step > 1 and options.get("tool_choice") not in (None, "auto", "none"):
+        options = {k: v for k, v in options.items() if k != "tool_choice"}  # a forced call is forced once
+    if run.output is not None:
+        options = {**options, "response_format": run.output.to_option()}
+    forced = getattr(client, "streaming", None)
+    return ChatRequest(
+        messages=[run.system, *run.transcript] if run.system else list(run.transcript),
+        options=options,
+        tools=tools,
+        stream=run.stream if forced is None else forced,
+        client_kwargs=run.client_kwargs,
+    )
+
+
+async def _attempt(run: Run, request: ChatRequest, attempt: int) -> AsyncGenerator[RunEvent, None]:
+    call = _ModelCall(run, attempt)
+    yield run.event("llm.requested", call.facts())
+    client = run.agent.client
+    source = client.generate(request) if isinstance(client, BaseChatClient) else generate_from(client, request)
+    if run.deadline is not None:
+        source = _until(run.deadline, source)
+    breathed = time.perf_counter()
+    try:
+        async with aclosing(source) as updates:
+            async for update in updates:
+                for event in call.take(update):
+                    yield event
+                if (now := time.perf_counter()) - breathed > BREATH_SECONDS:
+                    await asyncio.sleep(0)
+                    breathed = now
+        if call.folder.finish_reason is None:
+            raise IncompleteStreamError(
+                "The reply ended before the model said that it had finished.",
+                hint="The connection or the server broke off; run again.",
+                partial_text=call.folder.text,
+            )
+    except BaseException as error:
+        call.fail(error)
+        raise
+    yield call.succeed()
+
+
+class _ModelCall:
+    """The bookkeeping of one attempt."""
+
+    def __init__(self, run: Run, attempt: int) -> None:
+        self.run = run
+        self.attempt = attempt
+        self.request_id = new_id("req")
+        self.message_id = new_id("msg")
+        self.folder = run.partial = UpdateFolder()
+        self.started = time.perf_counter()
+        self.ttft: float | None = None
+        self.n_deltas = 0
+        self.first_delta_at: float | None = None
+
+    def facts(self) -> dict[str, object]:
+        """What every event of this attempt says."""
+        model = self.run.options.get("model") or getattr(self.run.agent.client, "model", None)
+        return {
+            "request_id": self.request_id,
+            "step": self.run.step,
+            "attempt": self.attempt,
+            "model": self.folder.model or model,
+        }
+
+    def take(self, update: ChatResponseUpdate) -> list[RunEvent]:
+        """Fold `update` and return it as events."""
+        run = self.run
+        own = AgentResponseUpdate(
+            contents=update.contents,
+            role=update.role or "assistant",
+            author_name=update.author_name or run.agent.name,
+            message_id=update.message_id or self.message_id,
+            response_id=update.response_id,
+            conversation_id=update.conversation_id,
+            model=update.model,
+            finish_reason=update.finish_reason,
+            created_at=update.created_at,
+            raw=update.raw,
+            agent_id=run.agent.id,
+            run_id=run.run_id,
+        )
+        self.folder.add(own)
+        text, reasoning, called = "", "", False
+        for content in update.contents:
+            kind = type(content)
+            if kind is TextContent:
+                text += content.text  # type: ignore[union-attr]
+            elif kind is ReasoningContent:
+                reasoning += content.text  # type: ignore[union-attr]
+            elif kind is FunctionCall:
+                called = True
+        if self.ttft is None and (text or reasoning or called):
+            self.ttft = time.perf_counter() - self.started
+            self.first_delta_at = time.time()
+        if text and not reasoning:
+            self.n_deltas += 1
+            return [run.event("llm.delta", {"text": text}, own)]
+        if reasoning:
+            self.n_deltas += 1
+            events = [run.event("llm.reasoning_delta", {"text": reasoning}, own)]
+            return [*events, run.event("llm.delta", {"text": text})] if text else events
+        return [run.event("llm.update", {}, own)]
+
+    def succeed(self) -> RunEvent:
+        """Close the attempt; leaves `run.reply`."""
+        run, folder = self.run, self.folder
+        run.partial = None
+        run.usages.append(folder.usage)
+        run.finish_reason = folder.finish_reason
+        run.model = folder.model or run.model
+        run.response_id = folder.response_id
+        messages = [_with_ids(message) for message in folder.messages()]
+        if not messages:
+            messages = [Message("assistant", "", run.agent.name, self.message_id)]
+        run.reply = Reply(messages, folder.finish_reason)
+        if folder.finish_reason == "tool_calls" and not run.reply.calls:
+            run.warnings.append("The model announced tool calls and made none; its text was taken as the answer.")
+        return run.event(
+            "llm.succeeded",
+            {
+                **self.facts(),
+                "usage": folder.usage,
+                "finish_reason": folder.finish_reason,
+                "latency_s": time.perf_counter() - self.started,
+                "ttft_s": self.ttft if run.stream else None,
+                "text": folder.text,
+                "reasoning": folder.text_of("reasoning"),
+                "n_deltas": self.n_deltas,
+                "first_delta_at": self.first_delta_at,
+                "last_delta_at": time.time() if self.n_deltas else None,
+                "replayed": bool(getattr(run.agent.client, "replays", False)),
+            },
+        )
+
+    def fail(self, error: BaseException) -> None:
+        """Log that the attempt failed or was given up."""
+        self.run.usages.append(self.folder.usage)
+        if isinstance(error, ModelError) and not error.partial_text:
+            error.partial_text = self.folder.text
+        self.run.event(
+            "llm.failed",
+            {
+                **self.facts(),
+                "error": describe_error(error),
+                "usage": self.folder.usage,
+                "latency_s": time.perf_counter() - self.started,
+                "ttft_s": self.ttft,
+                "text": self.folder.text,
+            },
+        )
+
+
+def _with_ids(message: Message) -> Message:
+    """Give each call an id of ours: those of providers may be missing, and come again."""
+    if not message.calls:
+        return message
+    contents = [
+        replace(content, id=new_id("call"), index=None)
+        if isinstance(content, FunctionCall) and not content.id
+        else content
+        for content in message.contents
+    ]
+    return replace_message(message, contents=contents)
+
+
+def _backoff(error: ModelError, attempt: int) -> float:
+    """Seconds to wait: what the server asks for, else exponential with jitter."""
+    asked = error.headers.get("retry-after", "")
+    if asked.replace(".", "", 1).isdigit():
+        return min(float(asked), MAX_BACKOFF_SECONDS)
+    return min(0.5 * 2.0 ** (attempt - 1), 8.0) * (0.75 + random.random() / 4)
+
+
+async def _until(
+    deadline: float, source: AsyncGenerator[ChatResponseUpdate, None]
+) -> AsyncGenerator[ChatResponseUpdate, None]:
+    """Yield from `source` until the moment `deadline` (of `time.monotonic`)."""
+    async with aclosing(source):
+        while True:
+            try:
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
+                    update = await anext(source)
+            except StopAsyncIteration:
+                return
+            except TimeoutError as error:
+                raise timed_out() from error
+            yield update
+
+
+def timed_out() -> RunTimeoutError:
+    """The error of a run whose duration is used up."""
+    return RunTimeoutError("The run took longer than its budget allows.", hint="Raise RunBudget.max_duration_ms.")

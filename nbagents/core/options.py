@@ -1,0 +1,96 @@
+"""Options of a model request: their names, what may be unset, and the one merge."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from nbagents.core.errors import ConfigurationError
+
+
+class _Unset:
+    """The type of `UNSET`."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+    def __copy__(self) -> _Unset:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Unset:
+        return self
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNSET: Final = _Unset()
+"""Removes an agent's default for one run; `None` leaves it as it is."""
+
+OPTION_NAMES = frozenset(
+    {
+        "model",
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "stop",
+        "seed",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "reasoning_effort",
+        "metadata",
+        "user",
+        "store",
+        "logit_bias",
+        "frequency_penalty",
+        "presence_penalty",
+    }
+)
+"""The names of Chat Completions; every client takes these, in its own way."""
+
+TOOL_OPTIONS = frozenset({"tool_choice", "parallel_tool_calls"})
+_MERGED = frozenset({"metadata", "logit_bias"})
+
+
+def check_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of `options` without unset ones.
+
+    Raises:
+        ConfigurationError: an unknown name; the nearest known one is named.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise ConfigurationError(f"options must be a mapping, not {type(options).__name__}.")
+    for name in options:
+        if name not in OPTION_NAMES:
+            near = difflib.get_close_matches(str(name), OPTION_NAMES, n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known options: {', '.join(sorted(OPTION_NAMES))}."
+            raise ConfigurationError(
+                f"Unknown option {name!r}.",
+                hint=f"{hint} What only your provider knows goes into client_kwargs.",
+            )
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def merge_options(defaults: Mapping[str, Any] | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of one run: `overrides` over `defaults`, neither changed.
+
+    `None` means unset, `UNSET` removes a default, `metadata` and `logit_bias` merge by key.
+
+    Raises:
+        ConfigurationError: an unknown name.
+
+    Example:
+        >>> merge_options({"temperature": 0, "seed": 1}, {"seed": UNSET, "top_p": None})
+        {'temperature': 0}
+    """
+    merged = check_options(defaults)
+    for name, value in check_options(overrides).items():
+        if name in _MERGED and isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
+            merged[name] = {**merged[name], **value}
+        else:
+            merged[name] = value
+    return {name: value for name, value in merged.items() if value is not UNSET}

@@ -1,0 +1,281 @@
+"""The state of one run: what it was asked, what it has so far, and what of it is stored."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nbagents.core.budget import RunBudget
+from nbagents.core.content import ApprovalResponse, Content, FunctionCall, FunctionResult
+from nbagents.core.events import LIVE_EVENTS, RunEvent
+from nbagents.core.folding import UpdateFolder
+from nbagents.core.messages import Message, attributed
+from nbagents.core.outputs import OutputFormat
+from nbagents.core.prices import run_cost
+from nbagents.core.responses import AgentResponse
+from nbagents.core.results import error_text
+from nbagents.core.runlog import RunRecord, run_log
+from nbagents.core.secrets import redact
+from nbagents.core.sessions import AgentSession, LocalThread
+from nbagents.core.tools import FunctionTool
+from nbagents.core.updates import AgentResponseUpdate
+from nbagents.core.usage import Usage, total_usage
+
+if TYPE_CHECKING:
+    from nbagents.core.agent import Agent
+    from nbagents.core.modelcalls import Reply
+
+OnMessage = Callable[[Message], Any]
+
+current_run_id: ContextVar[str | None] = ContextVar("current_run_id", default=None)
+"""The run whose tool is being called: a run that begins inside it is its child."""
+
+STATUS_OF_STOP_REASON = {
+    "completed": "ok",
+    "refused": "ok",
+    "approval_required": "approval",
+    "max_steps": "limit",
+    "timeout": "limit",
+    "budget_exhausted": "limit",
+    "cancelled": "cancelled",
+    "failed": "error",
+}
+"""How a run ended, in the five words of the tables."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One run. What stands above the line is fixed when it is prepared; the loop changes what stands below.
+
+    Attributes:
+        inputs: the messages that the caller gave.
+        answers: the answers to approval requests among them.
+        system: the system message, or None.
+        stream: ask the endpoint for a stream.
+        transcript: the conversation as the next request sends it, without the system message.
+        added: what the run has added, without the input.
+        unstored: messages that are not in the thread yet.
+        usages: the usage of each model request.
+        reply: what the model answered last, until it is taken.
+        partial: the reply that is still arriving.
+        open_calls: calls that are not all answered yet, with the answers so far in `results`.
+    """
+
+    agent: Agent
+    run_id: str
+    session: AgentSession
+    thread: LocalThread
+    inputs: list[Message]
+    answers: list[ApprovalResponse]
+    system: Message | None
+    tools: dict[str, FunctionTool]
+    options: dict[str, Any]
+    client_kwargs: Mapping[str, Any]
+    budget: RunBudget
+    output: OutputFormat | None
+    stream: bool
+    on_message: OnMessage | None
+    parent_run_id: str | None
+    # ---
+    record: RunRecord = field(init=False)
+    transcript: list[Message] = field(default_factory=list)
+    added: list[Message] = field(default_factory=list)
+    unstored: list[Message] = field(default_factory=list)
+    usages: list[Usage | None] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    step: int = 0
+    tool_calls: int = 0
+    consecutive_errors: int = 0
+    sequence: int = 0
+    finish_reason: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    value: Any = None
+    deadline: float | None = None
+    stop_reason: str = "completed"
+    validation_retries: int = 0
+    reply: Reply | None = None
+    partial: UpdateFolder | None = None
+    open_calls: list[FunctionCall] = field(default_factory=list)
+    results: dict[str, FunctionResult] = field(default_factory=dict)
+    response: AgentResponse[Any] | None = None
+
+    def event(self, name: str, payload: dict[str, Any], update: AgentResponseUpdate | None = None) -> RunEvent:
+        """Make the next event and keep it, unless it is one that is only streamed."""
+        if name in LIVE_EVENTS:
+            return RunEvent(self.run_id, self.sequence, name, time.time(), payload, update)
+        self.sequence += 1
+        event = RunEvent(self.run_id, self.sequence, name, time.time(), payload, update)
+        self.record.append(event)
+        return event
+
+    def begin(self) -> RunEvent:
+        """Open the log."""
+        self.record = run_log().open(self.run_id)
+        if self.budget.max_duration_ms is not None:
+            self.deadline = time.monotonic() + self.budget.max_duration_ms / 1000
+        client = self.agent.client
+        return self.event(
+            "run.started",
+            {
+                "agent": self.agent.name,
+                "agent_id": self.agent.id,
+                "session_id": self.session.session_id,
+                "parent_run_id": self.parent_run_id,
+                "model": self.options.get("model") or getattr(client, "model", None),
+                "provider": getattr(client, "provider", None),
+                "params": {k: v for k, v in self.options.items() if k != "response_format"},
+                "input": list(self.inputs),
+                "budget": self.budget.to_dict(),
+                "tags": {},
+            },
+        )
+
+    def take(self, message: Message, *, is_input: bool = False) -> RunEvent:
+        """Add `message` to the conversation; it is stored with the next `commit`."""
+        message = attributed(
+            message,
+            created_at=time.time(),
+            run_id=self.run_id,
+            agent_id=self.agent.id,
+        )
+        self.transcript.append(message)
+        self.unstored.append(message)
+        if not is_input:
+            self.added.append(message)
+        return self.event("message.added", {"message": message})
+
+    def update(self, message: Message, contents: Sequence[Content]) -> AgentResponseUpdate:
+        """Return the increment that adds `contents` to `message`."""
+        return AgentResponseUpdate(
+            contents=contents,
+            role=message.role,
+            author_name=message.author_name,
+            message_id=message.message_id,
+            run_id=self.run_id,
+            agent_id=self.agent.id,
+        )
+
+    def tool_succeeded(self, call: FunctionCall, result: FunctionResult, duration_s: float) -> RunEvent:
+        """Log that a call gave a result."""
+        payload = {**self.call_facts(call), "result": result.result, "duration_s": duration_s}
+        return self.event("tool.succeeded", payload, self._result_update(result))
+
+    def tool_failed(
+        self,
+        call: FunctionCall,
+        result: FunctionResult,
+        *,
+        status: str,
+        cause: BaseException | None = None,
+        duration_s: float | None = None,
+    ) -> RunEvent:
+        """Log that a call gave no result; `status` says how: error, invalid, timeout, denied, cancelled or limit."""
+        payload = {
+            **self.call_facts(call),
+            "error": result.error,
+            "error_type": type(cause).__name__ if cause is not None else None,
+            "traceback": traceback_text(cause) if cause is not None else None,
+            "duration_s": duration_s,
+            "status": status,
+        }
+        return self.event("tool.failed", payload, self._result_update(result))
+
+    def call_facts(self, call: FunctionCall) -> dict[str, Any]:
+        """What every event of this call says."""
+        return {"tool_id": call.name, "call_id": call.call_id, "id": call.id, "step": self.step}
+
+    def _result_update(self, result: FunctionResult) -> AgentResponseUpdate:
+        return self.update(result_message(result), [result])
+
+    async def announce(self, messages: Sequence[Message]) -> None:
+        """Tell `on_message` of whole messages."""
+        if self.on_message is None:
+            return
+        for message in messages:
+            outcome = self.on_message(message)
+            if inspect.isawaitable(outcome):
+                await outcome
+
+    async def commit(self) -> None:
+        """Store what is not stored yet, together."""
+        if self.unstored:
+            messages, self.unstored = self.unstored, []
+            await self.thread.on_new_message(*messages)
+
+    def cost(self) -> float | None:
+        """US dollars of all model requests so far; None once a price or a count is unknown."""
+        return run_cost(self.model or self.options.get("model") or "", self.usages)
+
+    @property
+    def usage(self) -> Usage | None:
+        """The usage of all model requests so far."""
+        return total_usage(self.usages)
+
+    def end(self, stop_reason: str, error: BaseException | None = None) -> RunEvent:
+        """Close the log and make the response."""
+        usage = self.usage
+        self.response = AgentResponse(
+            messages=list(self.added),
+            response_id=self.response_id,
+            model=self.model,
+            usage=usage,
+            finish_reason=self.finish_reason,
+            created_at=time.time(),
+            value=self.value,
+            session=self.session,
+            run_id=self.run_id,
+            agent_id=self.agent.id,
+            stop_reason=stop_reason,
+            warnings=list(self.warnings),
+        )
+        return self.event(
+            "run.ended",
+            {
+                "stop_reason": stop_reason,
+                "finish_reason": self.finish_reason,
+                "error": describe_error(error) if error is not None and stop_reason != "cancelled" else None,
+                "output_text": self.response.text,
+                "usage": usage,
+                "usage_complete": all(u is not None and u.output_tokens is not None for u in self.usages),
+                "warnings": list(self.warnings),
+            },
+            AgentResponseUpdate(
+                finish_reason=self.finish_reason,
+                run_id=self.run_id,
+                agent_id=self.agent.id,
+                author_name=self.agent.name,
+                stop_reason=stop_reason,
+            ),
+        )
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """Return type, code, message and hint of `error`, redacted."""
+    return {
+        "type": type(error).__name__,
+        "code": getattr(error, "code", None),
+        "message": getattr(error, "message", None) or error_text(error),
+        "hint": getattr(error, "hint", None),
+    }
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of `error`, redacted."""
+    return redact("".join(traceback.format_exception(error)))
+
+
+def result_message(result: FunctionResult) -> Message:
+    """Return the message that answers one call."""
+    return Message("tool", [result], author_name=result.name, message_id=f"msg_{result.id}")
+
+
+def new_id(kind: str) -> str:
+    """Return a new unique id that begins with `kind`."""
+    return f"{kind}_{uuid.uuid4().hex[:24]}"

@@ -1,0 +1,103 @@
+"""The run log in memory: the events of the last runs, bounded in number and size."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbagents.core.events import RunEvent
+
+MAX_RUNS = 1_000
+MAX_CHARACTERS = 256_000_000
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """The log of one run, append-only.
+
+    Attributes:
+        run_id: the run.
+        events: what happened, in order.
+        characters: about how much text the events hold.
+    """
+
+    run_id: str
+    events: list[RunEvent] = field(default_factory=list)
+    characters: int = 0
+
+    def append(self, event: RunEvent) -> None:
+        """Add what happened next."""
+        self.events.append(event)
+        self.characters += _characters(event.payload)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over."""
+        return bool(self.events) and self.events[-1].name == "run.ended"
+
+    def first(self, name: str) -> RunEvent | None:
+        """The first event of this name."""
+        return next((event for event in self.events if event.name == name), None)
+
+    def named(self, *names: str) -> list[RunEvent]:
+        """The events of these names, in order."""
+        return [event for event in self.events if event.name in names]
+
+
+class RunLog:
+    """Runs, oldest first. The oldest ended ones leave when there are too many or they hold too much text."""
+
+    def __init__(self, max_runs: int = MAX_RUNS, max_characters: int = MAX_CHARACTERS) -> None:
+        self._max_runs = max_runs
+        self._max_characters = max_characters
+        self._runs: OrderedDict[str, RunRecord] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def open(self, run_id: str) -> RunRecord:
+        """Begin the record of a run."""
+        record = RunRecord(run_id)
+        with self._lock:
+            self._runs[run_id] = record
+            self._trim()
+        return record
+
+    def runs(self) -> list[RunRecord]:
+        """All runs that are kept, oldest first."""
+        with self._lock:
+            return list(self._runs.values())
+
+    def get(self, run_id: str) -> RunRecord | None:
+        """The run of this id, if it is kept."""
+        return self._runs.get(run_id)
+
+    def clear(self) -> None:
+        """Forget the runs that have ended."""
+        with self._lock:
+            for run_id in [run_id for run_id, record in self._runs.items() if record.ended]:
+                del self._runs[run_id]
+
+    def _trim(self) -> None:
+        if len(self._runs) <= self._max_runs and self._characters() <= self._max_characters:
+            return
+        for run_id, record in list(self._runs.items())[:-1]:
+            if len(self._runs) <= self._max_runs and self._characters() <= self._max_characters:
+                break
+            if record.ended:
+                del self._runs[run_id]
+
+    def _characters(self) -> int:
+        return sum(record.characters for record in self._runs.values())
+
+
+_log = RunLog()
+
+
+def run_log() -> RunLog:
+    """The log of this process."""
+    return _log
+
+
+def _characters(payload: dict[str, Any]) -> int:
+    return sum(len(value) for value in payload.values() if isinstance(value, str))

@@ -1,0 +1,61 @@
+"""What must never be shown: known secret values and text that looks like one. Every text that leaves is redacted."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+_MASK = "[redacted]"
+_MIN_LENGTH = 8  # shorter values occur in ordinary text: masking them would destroy it
+_known: set[str] = set()
+_lock = threading.Lock()
+
+_PATTERNS = [
+    # Keys in the form that OpenAI, Anthropic and compatible services use, also half masked by the server.
+    re.compile(r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|AIza)[-_][A-Za-z0-9_\-*]{6,}"),
+    re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=\-]{8,}"),
+    re.compile(
+        r"(?i)(['\"]?\b(?:api[-_]?key|authorization|secret|password|access[-_]?token)\b['\"]?\s*[:=]\s*)"
+        r"(['\"]?)[^\s'\",;}]{4,}\2"
+    ),
+    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
+]
+
+
+def register_secret(value: str | None) -> None:
+    """Mask `value` wherever it occurs from now on, in whole or as a URL password."""
+    if value and len(value) >= _MIN_LENGTH:
+        with _lock:
+            _known.add(value)
+
+
+def redact(text: str) -> str:
+    """Return `text` with known secret values, and what looks like a key, masked."""
+    for value in sorted(_known, key=len, reverse=True):
+        if value in text:
+            text = text.replace(value, _MASK)
+    for pattern in _PATTERNS:
+        if pattern.groups:
+            text = pattern.sub(_keep_label, text)
+        else:
+            text = pattern.sub(_MASK, text)
+    return text
+
+
+def redact_exception(error: BaseException) -> BaseException:
+    """Mask the texts that `error` and its causes carry, in place: a chained traceback prints them."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        current.args = tuple(redact(a) if isinstance(a, str) else a for a in current.args)
+        message = getattr(current, "message", None)
+        if isinstance(message, str):
+            current.message = redact(message)  # type: ignore[attr-defined]
+        current = current.__cause__ or current.__context__
+    return error
+
+
+def _keep_label(match: re.Match[str]) -> str:
+    label = match.group(1)
+    return f"{label} {_MASK}" if label.isalpha() else f"{label}{_MASK}"

@@ -1,0 +1,183 @@
+"""The calls of one reply: run at once, answered one by one, whatever happens to a single one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import difflib
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nbagents.core.content import FunctionCall, FunctionResult
+from nbagents.core.errors import BudgetExceededError
+from nbagents.core.events import RunEvent
+from nbagents.core.modelcalls import timed_out
+from nbagents.core.results import error_text, result_text
+from nbagents.core.run import Run, current_run_id
+from nbagents.core.schema import ArgumentsError
+from nbagents.core.secrets import redact
+from nbagents.core.tools import ToolContext
+from nbagents.core.turns import held_turns
+
+RAW_ARGUMENTS_SHOWN = 500
+
+
+@dataclass(slots=True)
+class _Done:
+    """A call that has been answered."""
+
+    call: FunctionCall
+    result: FunctionResult
+    duration_s: float
+    status: str
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Emitted:
+    """Something that a tool tells while it runs."""
+
+    call: FunctionCall
+    name: str
+    payload: dict[str, Any]
+
+
+async def run_calls(run: Run, calls: Sequence[FunctionCall]) -> AsyncGenerator[RunEvent, None]:
+    """Run `calls` concurrently and yield their events as they come; leaves the answers in `run.results`.
+
+    Raises:
+        BudgetExceededError: more calls than the budget allows, or too many errors in a row.
+        RunTimeoutError: the duration of the budget is used up.
+    """
+    _count_calls(run, calls)
+    reports: asyncio.Queue[_Done | _Emitted] = asyncio.Queue()
+    for call in calls:
+        yield run.event("tool.called", {**run.call_facts(call), "params": call.arguments})
+    context = _context_of_tools(run)
+    tasks = [
+        asyncio.create_task(_answer(run, call, reports), context=context.copy(), name=f"tool {call.name}")
+        for call in calls
+    ]
+    left = len(tasks)
+    try:
+        while left:
+            report = await _next_report(run, reports, tasks)
+            if isinstance(report, _Emitted):
+                yield run.event(report.name, {**run.call_facts(report.call), **report.payload})
+                continue
+            left -= 1
+            run.results[report.call.id] = report.result
+            event = _finished(run, report)
+            if report.error is not None and not isinstance(report.error, Exception | asyncio.CancelledError):
+                raise report.error  # KeyboardInterrupt and SystemExit are meant for the whole program
+            yield event
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def unanswered(call: FunctionCall, text: str) -> FunctionResult:
+    """The answer to a call that was not run to its end."""
+    return FunctionResult(call.call_id, call.name, text, call.id, error=text, interrupted=True)
+
+
+def _count_calls(run: Run, calls: Sequence[FunctionCall]) -> None:
+    run.tool_calls += len(calls)
+    limit = run.budget.max_tool_calls
+    if limit is not None and run.tool_calls > limit:
+        raise BudgetExceededError(
+            f"The model asked for {run.tool_calls} tool calls; the budget of this run is {limit}.",
+            hint="Raise RunBudget.max_tool_calls.",
+        )
+
+
+def _context_of_tools(run: Run) -> contextvars.Context:
+    """The caller's context, in which the session counts as held and new runs as children of this one."""
+    context = contextvars.copy_context()
+    context.run(held_turns.set, held_turns.get() | {run.thread.turn_key})
+    context.run(current_run_id.set, run.run_id)
+    return context
+
+
+async def _next_report(
+    run: Run, reports: asyncio.Queue[_Done | _Emitted], tasks: Sequence[asyncio.Task[None]]
+) -> _Done | _Emitted:
+    if run.deadline is None:
+        return await reports.get()
+    try:
+        async with asyncio.timeout(max(run.deadline - time.monotonic(), 0)):
+            return await reports.get()
+    except TimeoutError as error:
+        raise timed_out() from error
+
+
+async def _answer(run: Run, call: FunctionCall, reports: asyncio.Queue[_Done | _Emitted]) -> None:
+    """Run one call; whatever it does, a report of its end is put into `reports`."""
+    loop = asyncio.get_running_loop()
+    started = time.perf_counter()
+
+    def emit(name: str, payload: dict[str, Any]) -> None:
+        loop.call_soon_threadsafe(reports.put_nowait, _Emitted(call, name, payload))
+
+    def done(result: FunctionResult, status: str, error: BaseException | None = None) -> None:
+        reports.put_nowait(_Done(call, result, time.perf_counter() - started, status, error))
+
+    if (refusal := _refusal(run, call)) is not None:
+        done(_failure(call, refusal), "invalid")
+        return
+    tool = run.tools[call.name]
+    assert isinstance(call.arguments, dict)
+    try:
+        value = await tool.invoke(call.arguments, ToolContext(run.run_id, run.session, call.id, emit))
+        done(FunctionResult(call.call_id, call.name, result_text(value), call.id, value=value), "ok")
+    except ArgumentsError as error:
+        done(_failure(call, f"The call does not fit the tool {call.name!r}: {error}."), "invalid", error)
+    except TimeoutError as error:
+        limit = f" within its limit of {tool.timeout:g} s" if tool.timeout else ""
+        done(
+            _failure(call, f"The tool {call.name!r} did not finish{limit}: {error_text(error)}."),
+            "timeout",
+            error,
+        )
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        done(_failure(call, f"The tool {call.name!r} was cancelled by itself."), "error", error)
+    except Exception as error:  # noqa: BLE001  whatever a tool raises is an answer to the model
+        done(_failure(call, f"The tool {call.name!r} failed: {error_text(error)}"), "error", error)
+    except BaseException as error:  # noqa: BLE001  run_calls raises it, outside the task
+        done(unanswered(call, f"Interrupted: {type(error).__name__}."), "cancelled", error)
+
+
+def _refusal(run: Run, call: FunctionCall) -> str | None:
+    """Why this call cannot be run at all, for the model; None if it can."""
+    if call.name not in run.tools:
+        near = difflib.get_close_matches(call.name, run.tools, n=1)
+        known = f"did you mean {near[0]!r}?" if near else f"known tools: {', '.join(run.tools) or 'none'}."
+        return f"There is no tool {call.name!r}; {known}"
+    if call.invalid or not isinstance(call.arguments, dict):
+        text = str(call.arguments)
+        shown = text if len(text) <= RAW_ARGUMENTS_SHOWN else f"{text[:RAW_ARGUMENTS_SHOWN]}… [{len(text)} characters]"
+        return f"The arguments for {call.name!r} are no JSON object, so it was not run. They were: {redact(shown)}"
+    return None
+
+
+def _failure(call: FunctionCall, text: str) -> FunctionResult:
+    return FunctionResult(call.call_id, call.name, redact(text), call.id, error=redact(text))
+
+
+def _finished(run: Run, report: _Done) -> RunEvent:
+    if report.status == "ok":
+        run.consecutive_errors = 0
+        return run.tool_succeeded(report.call, report.result, report.duration_s)
+    run.consecutive_errors += 1
+    event = run.tool_failed(
+        report.call, report.result, status=report.status, cause=report.error, duration_s=report.duration_s
+    )
+    limit = run.budget.max_consecutive_errors
+    if limit is not None and run.consecutive_errors > limit:
+        raise BudgetExceededError(f"{run.consecutive_errors} tool calls failed in a row; the budget allows {limit}.")
+    return event
