@@ -116,6 +116,7 @@ class Kernel:
         self._running.close()
         self.iopub.clear()
         self.comms.clear()
+        self._replies.clear()
         self._inputs.clear()
         self._subshell = None
         self._process = self._running.enter_context(self._start())
@@ -125,9 +126,9 @@ class Kernel:
 
     def _answers(self) -> dict[str, Any] | None:
         """Ask until a reply and a status come back: what is published before we are subscribed is lost."""
-        asked = self._client.kernel_info()
+        self._client.kernel_info()
         self._receive(0.5)
-        return self._replies.get(asked) if asked in self._idle else None
+        return next((reply for asked, reply in self._replies.items() if asked in self._idle), None)
 
     def close(self) -> None:
         self._running.close()
@@ -297,7 +298,8 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
         yield kernel
 
 
-IPYKERNELS = ["this", *(pytest.param(version, marks=pytest.mark.slow) for version in ("7.3.0", "6.31.0"))]
+OLDER = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one makes its environment
+IPYKERNELS = ["this", *(pytest.param(version, marks=OLDER) for version in ("7.3.0", "6.31.0"))]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
