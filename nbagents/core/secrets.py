@@ -35,10 +35,7 @@ def redact(text: str) -> str:
         if value in text:
             text = text.replace(value, _MASK)
     for pattern in _PATTERNS:
-        if pattern.groups:
-            text = pattern.sub(_keep_label, text)
-        else:
-            text = pattern.sub(_MASK, text)
+        text = pattern.sub(_keep_label if pattern.groups else _MASK, text)
     return text
 
 

@@ -34,8 +34,9 @@ class Usage:
 
         Reports within one request are running totals, so they are never summed.
         """
-        pairs = zip(COUNTS, _values(self), _values(later), strict=True)
-        return Usage(**{name: new if new is not None else old for name, old, new in pairs})
+        pairs = zip(_values(self), _values(later), strict=True)
+        counts = [new if new is not None else old for old, new in pairs]
+        return Usage(counts[0], counts[1], counts[2], counts[3], counts[4], counts[5])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the known fields."""
