@@ -35,9 +35,7 @@ def text_of(deltas: list[Any]) -> str:
 @pytest.mark.parametrize("client", ["llmock"], indirect=True)
 def test_llmock_plays_a_scenario_and_judges_the_client(client: openai.OpenAI, llmock: LLMock) -> None:
     call = {"name": "get_weather", "arguments": {"city": "Paris"}}
-    llmock.scenario(
-        [{"type": "fail", "status": 429, "retry_after": 1}, {"type": "reply", "tool_calls": [call]}]
-    )
+    llmock.scenario([{"type": "fail", "status": 429, "retry_after": 1}, {"type": "reply", "tool_calls": [call]}])
     with pytest.raises(openai.RateLimitError):
         ask(client, "Hi")
     (called,) = ask(client, "Hi").choices[0].message.tool_calls
@@ -57,10 +55,7 @@ def test_llmock_starts_each_test_afresh(client: openai.OpenAI, llmock: LLMock) -
 def test_aimock_streams_text_and_reasoning(client: openai.OpenAI, aimock: AIMock) -> None:
     assert text_of(streamed(client, "say hello")) == "Hello from the mock model, in a few streamed pieces."
     thought = streamed(client, "think first", model="o4-mini")
-    assert (
-        "".join(getattr(delta, "reasoning_content", None) or "" for delta in thought)
-        == "Two plus two makes four."
-    )
+    assert "".join(getattr(delta, "reasoning_content", None) or "" for delta in thought) == "Two plus two makes four."
     assert [entry["body"]["stream"] for entry in aimock.journal()] == [True, True]
 
 

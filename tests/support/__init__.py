@@ -56,10 +56,11 @@ Result  .ok .status ("ok", "error", "aborted") .outputs (nbformat dicts, display
         tests.support.kernels.start_kernel(python=sys.executable, cwd=None): a context manager for more
 
 Lab      .url .root (Path) .write_notebook(cells, name=None) -> name
-LabPage  .open(name or list of cell sources) .run_cell(i) .run_all() .wait_prompt(i, timeout=60) -> its number
-         .wait_idle() .interrupt() .restart() .save() -> the saved notebook as a dict .reload()
-         .shutdown_kernel()
-         .cell(i) .output(i) .new_view(i) -> Locators   .page: Playwright's Page   .screenshot(name) -> Path
+LabPage  .open(name or list of cell sources) .run_cell(i, wait=True) .run_all(wait=True)
+         .wait_prompt(i, timeout=60, after="") -> its number .wait_idle() .interrupt() .restart() .reload()
+         .shutdown_kernel() .save() -> the saved notebook as a dict
+         .cell(i) .output(i) (one element for each output) .new_view(i) -> Locators .prompt(i) -> "", "*" or "3"
+         .page: Playwright's Page   .screenshot(name) -> Path; a failed test leaves one
          .foreign_requests .console_errors: lists of str
          with .measure() as traffic: ...    traffic.bytes_received (websocket), traffic.long_tasks (ms each)
 """

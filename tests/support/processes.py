@@ -55,9 +55,7 @@ def isolated_environment(home: Path) -> dict[str, str]:
 class Program:
     """A running process and what it printed."""
 
-    def __init__(
-        self, arguments: Sequence[str | Path], cwd: Path | None, env: Mapping[str, str] | None
-    ) -> None:
+    def __init__(self, arguments: Sequence[str | Path], cwd: Path | None, env: Mapping[str, str] | None) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed in stop()
         self.name = Path(arguments[0]).name
         self._popen = subprocess.Popen(

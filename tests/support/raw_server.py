@@ -29,9 +29,7 @@ class Refuse(Exception):
 class _Exchange:
     """One request and the connection that its reply goes to."""
 
-    def __init__(
-        self, body: dict[str, Any], number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ):
+    def __init__(self, body: dict[str, Any], number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.body = body
         self._number = number
         self._reader = reader
@@ -54,14 +52,10 @@ class _Exchange:
         }
         return {**common, "model": self.body.get("model"), **chunk}
 
-    async def head(
-        self, status: int, content_type: str, headers: Mapping[str, str] | None, length: int | None
-    ) -> None:
+    async def head(self, status: int, content_type: str, headers: Mapping[str, str] | None, length: int | None) -> None:
         body = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
         more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-        await self.write(
-            f"HTTP/1.1 {status} Scripted\r\ncontent-type: {content_type}\r\n{body}\r\n{more}\r\n".encode()
-        )
+        await self.write(f"HTTP/1.1 {status} Scripted\r\ncontent-type: {content_type}\r\n{body}\r\n{more}\r\n".encode())
 
     async def whole(
         self,
@@ -98,9 +92,7 @@ class _Exchange:
             await asyncio.sleep(0.002)
 
     def reset(self) -> None:
-        self._writer.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-        )
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
 
@@ -152,9 +144,7 @@ class RawServer:
         self._replies: list[_Reply] = []
         self._served = itertools.count()
         self._started = threading.Event()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve()), name="raw-server", daemon=True
-        )
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="raw-server", daemon=True)
         self._thread.start()
         self._started.wait()
 
@@ -174,9 +164,7 @@ class RawServer:
     ) -> RawServer:
         sent = [*chunks, DONE] if done and end == "clean" else list(chunks)
         return self._add(
-            lambda exchange: _stream(
-                exchange, sent, end=end, split=split, delay=delay, status=status, headers=headers
-            )
+            lambda exchange: _stream(exchange, sent, end=end, split=split, delay=delay, status=status, headers=headers)
         )
 
     def reply_json(self, body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> RawServer:
@@ -191,24 +179,17 @@ class RawServer:
     ) -> RawServer:
         return self._add(lambda exchange: exchange.whole(sse(data), status, content_type, headers))
 
-    def reply_text(
-        self, text: str, finish_reason: str = "stop", tokens: tuple[int, int] = (10, 5)
-    ) -> RawServer:
+    def reply_text(self, text: str, finish_reason: str = "stop", tokens: tuple[int, int] = (10, 5)) -> RawServer:
         words = text.split(" ")
         pieces = [delta(word if place == len(words) - 1 else word + " ") for place, word in enumerate(words)]
         plain = message(text, finish_reason=finish_reason, tokens=tokens)
-        return self._reply_either(
-            [delta("", role="assistant"), *pieces, finish(finish_reason)], plain, tokens
-        )
+        return self._reply_either([delta("", role="assistant"), *pieces, finish(finish_reason)], plain, tokens)
 
     def reply_calls(
         self, *calls: tuple[str, str, Any], content: str | None = None, tokens: tuple[int, int] = (10, 5)
     ) -> RawServer:
         opening = delta(content, role="assistant")
-        entries = [
-            call(place, id, name, argument_text(arguments))
-            for place, (id, name, arguments) in enumerate(calls)
-        ]
+        entries = [call(place, id, name, argument_text(arguments)) for place, (id, name, arguments) in enumerate(calls)]
         return self._reply_either(
             [opening, *entries, finish("tool_calls")], message(content, calls, tokens=tokens), tokens
         )
@@ -291,9 +272,7 @@ class RawServer:
         exchange = _Exchange(request, len(self.paths), reader, writer)
         try:
             if not body:
-                await exchange.json(
-                    {"object": "list", "data": [{"id": id, "object": "model"} for id in self.models]}
-                )
+                await exchange.json({"object": "list", "data": [{"id": id, "object": "model"} for id in self.models]})
                 return
             self.headers.append(headers)
             self.requests.append(request)

@@ -34,9 +34,7 @@ def _tool_faults(body: dict[str, Any]) -> Iterator[str]:
         yield "two tools share a name"
     if "tools" in body and not names:
         yield "tools is empty"
-    yield from (
-        f"{key} without tools" for key in ("tool_choice", "parallel_tool_calls") if key in body and not names
-    )
+    yield from (f"{key} without tools" for key in ("tool_choice", "parallel_tool_calls") if key in body and not names)
 
 
 def _history_faults(messages: list[dict[str, Any]]) -> Iterator[str]:

@@ -84,7 +84,5 @@ def test_a_restart_forgets(kernel: Kernel) -> None:
 
 
 def test_the_kernel_sees_no_key_and_no_settings_of_the_user(kernel: Kernel) -> None:
-    seen = kernel.run(
-        "import os; sorted(k for k in os.environ if 'API_KEY' in k or k.startswith('NBAGENTS_'))"
-    )
+    seen = kernel.run("import os; sorted(k for k in os.environ if 'API_KEY' in k or k.startswith('NBAGENTS_'))")
     assert seen.text in ("[]", "['NBAGENTS_REQUIRE_ALL']", "['NBAGENTS_TEST_CACHE']")

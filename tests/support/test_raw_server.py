@@ -31,9 +31,7 @@ async def stream(client: openai.AsyncOpenAI, **more: Any) -> list[Any]:
         return [chunk async for chunk in chunks]
 
 
-async def test_chunks_arrive_in_order_on_one_connection(
-    raw_server: RawServer, client: openai.AsyncOpenAI
-) -> None:
+async def test_chunks_arrive_in_order_on_one_connection(raw_server: RawServer, client: openai.AsyncOpenAI) -> None:
     raw_server.reply(delta("Hel"), {"content": "lo"}, finish(), usage(3, 2))
     for _ in range(2):
         chunks = await stream(client)
@@ -46,16 +44,12 @@ async def test_chunks_arrive_in_order_on_one_connection(
     assert raw_server.connections == 1
 
 
-async def test_one_byte_per_http_chunk_keeps_multibyte_text(
-    raw_server: RawServer, client: openai.AsyncOpenAI
-) -> None:
+async def test_one_byte_per_http_chunk_keeps_multibyte_text(raw_server: RawServer, client: openai.AsyncOpenAI) -> None:
     raw_server.reply(delta("żółw 鳥🐙"), finish(), split=1)
     assert (await stream(client))[0].choices[0].delta.content == "żółw 鳥🐙"
 
 
-async def test_call_fragments_hold_only_what_was_given(
-    raw_server: RawServer, client: openai.AsyncOpenAI
-) -> None:
+async def test_call_fragments_hold_only_what_was_given(raw_server: RawServer, client: openai.AsyncOpenAI) -> None:
     raw_server.reply(call(0, "c1", "add", '{"a":'), call(None, args="1}"), call(1, "c2", "now", None))
     first, second, third = [c.choices[0].delta.tool_calls[0] for c in await stream(client)]
     assert (first.index, first.id, first.function.name, first.function.arguments) == (0, "c1", "add", '{"a":')
@@ -71,20 +65,14 @@ async def test_clean_end_without_done_looks_complete_to_the_client(
 
 
 @pytest.mark.parametrize("end", ["cut", "reset"])
-async def test_a_broken_connection_is_an_error(
-    raw_server: RawServer, client: openai.AsyncOpenAI, end: Any
-) -> None:
+async def test_a_broken_connection_is_an_error(raw_server: RawServer, client: openai.AsyncOpenAI, end: Any) -> None:
     raw_server.reply(delta("Hel"), end=end)
     with pytest.raises(openai.APIConnectionError):
         await stream(client)
 
 
-async def test_html_status_and_headers_pass_through(
-    raw_server: RawServer, client: openai.AsyncOpenAI
-) -> None:
-    raw_server.reply_raw("<html>login</html>").reply_json(
-        {"error": {}}, status=429, headers={"retry-after": "1"}
-    )
+async def test_html_status_and_headers_pass_through(raw_server: RawServer, client: openai.AsyncOpenAI) -> None:
+    raw_server.reply_raw("<html>login</html>").reply_json({"error": {}}, status=429, headers={"retry-after": "1"})
     assert await ask(client) == "<html>login</html>"
     with pytest.raises(openai.RateLimitError) as caught:
         await ask(client)
@@ -138,18 +126,14 @@ async def test_a_function_decides_by_the_request(raw_server: RawServer, client: 
         await ask(client, model="other")
 
 
-async def test_models_are_listed_without_using_up_a_reply(
-    raw_server: RawServer, client: openai.AsyncOpenAI
-) -> None:
+async def test_models_are_listed_without_using_up_a_reply(raw_server: RawServer, client: openai.AsyncOpenAI) -> None:
     raw_server.reply_text("hi")
     assert [model.id async for model in await client.models.list()] == ["test-model"]
     assert raw_server.requests == []
 
 
 def assistant(*ids: str, **more: Any) -> dict[str, Any]:
-    calls = [
-        {"id": id, "type": "function", "function": {"name": "f", "arguments": "{}", **more}} for id in ids
-    ]
+    calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}", **more}} for id in ids]
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
