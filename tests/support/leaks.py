@@ -24,12 +24,19 @@ def _held(allow_threads: Sequence[str]) -> set[str]:
     tasks = {
         f"task {held.get_name()} {held.get_coro()!r}"
         for held in gc.get_objects()
-        if issubclass(type(held), asyncio.Task) and not held.done()
+        if issubclass(type(held), asyncio.Task) and not held.done() and held is not _current_task()
     }
     connections = {f"connection {c.laddr} {c.raddr} {c.status}" for c in process.net_connections("tcp")}
     files = {f"file {f.path}" for f in process.open_files()}
     children = {f"process {child.pid} {child.name()}" for child in process.children(recursive=True)}
     return threads | tasks | connections | files | children
+
+
+def _current_task() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None  # no loop runs here
 
 
 class assert_no_leaks:
