@@ -123,6 +123,7 @@ class _ModelCall:
         self.ttft: float | None = None
         self.n_deltas = 0
         self.first_delta_at: float | None = None
+        self.replayed = False
 
     def facts(self) -> dict[str, object]:
         """What every event of this attempt says."""
@@ -147,11 +148,13 @@ class _ModelCall:
             model=update.model,
             finish_reason=update.finish_reason,
             created_at=update.created_at,
+            replayed=update.replayed,
             raw=update.raw,
             agent_id=run.agent.id,
             run_id=run.run_id,
         )
         self.folder.add(own)
+        self.replayed = self.replayed or update.replayed
         text, reasoning, called = "", "", False
         for content in update.contents:
             kind = type(content)
@@ -200,7 +203,7 @@ class _ModelCall:
                 "n_deltas": self.n_deltas,
                 "first_delta_at": self.first_delta_at,
                 "last_delta_at": time.time() if self.n_deltas else None,
-                "replayed": bool(getattr(run.agent.client, "replays", False)),
+                "replayed": self.replayed,
             },
         )
 

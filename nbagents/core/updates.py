@@ -27,6 +27,7 @@ class ChatResponseUpdate:
         starts_message: a new message begins here, whatever its role and author.
         interrupted: the message was cut short.
         extra: unknown fields of the message.
+        replayed: it comes from a recording, not from a model.
         raw: what the provider sent; never serialised.
     """
 
@@ -42,6 +43,7 @@ class ChatResponseUpdate:
     starts_message: bool = False
     interrupted: bool = False
     extra: Mapping[str, Any] | None = None
+    replayed: bool = False
     raw: Any = None
 
     @property
