@@ -85,15 +85,18 @@ class UpdateFolder:
             self.model = update.model
         if update.finish_reason:
             self.finish_reason = update.finish_reason
+        if isinstance(update, AgentResponseUpdate) and update.stop_reason:
+            self.stop_reason = update.stop_reason
+        if update.starts_message:
+            return  # its time and owner are those of the message
         if update.created_at and not self.created_at:
             self.created_at = update.created_at
         if isinstance(update, AgentResponseUpdate):
             self.agent_id = update.agent_id or self.agent_id
             self.run_id = update.run_id or self.run_id
-            self.stop_reason = update.stop_reason or self.stop_reason
 
     def _take_usage(self, update: ChatResponseUpdate) -> None:
-        key = update.response_id or self.response_id
+        key = update.response_id or update.message_id or self.response_id
         for content in update.contents:
             if isinstance(content, UsageContent):
                 known = self._usage.get(key)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.schema import portable_hint
 
 _FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*$", re.S)
 
@@ -34,7 +35,7 @@ class OutputFormat:
             return
         self.name = re.sub(r"[^A-Za-z0-9_-]", "_", getattr(asked, "__name__", "output"))[:64]
         try:
-            self._adapter = TypeAdapter(asked)
+            self._adapter = TypeAdapter(portable_hint(asked))
             schema = self._adapter.json_schema()
         except (PydanticUserError, TypeError) as error:
             raise ConfigurationError(

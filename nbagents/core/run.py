@@ -235,7 +235,7 @@ class Run:
             stop_reason=stop_reason,
             warnings=list(self.warnings),
         )
-        return self.event(
+        event = self.event(
             "run.ended",
             {
                 "stop_reason": stop_reason,
@@ -254,6 +254,8 @@ class Run:
                 stop_reason=stop_reason,
             ),
         )
+        run_log().close(self.record)
+        return event
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
 
 from nbagents.core.events import RunEvent
 
@@ -30,7 +29,9 @@ class RunRecord:
     def append(self, event: RunEvent) -> None:
         """Add what happened next."""
         self.events.append(event)
-        self.characters += _characters(event.payload)
+        for value in event.payload.values():
+            if isinstance(value, str):
+                self.characters += len(value)
 
     @property
     def ended(self) -> bool:
@@ -53,6 +54,7 @@ class RunLog:
         self._max_runs = max_runs
         self._max_characters = max_characters
         self._runs: OrderedDict[str, RunRecord] = OrderedDict()
+        self._characters = 0
         self._lock = threading.Lock()
 
     def open(self, run_id: str) -> RunRecord:
@@ -62,6 +64,12 @@ class RunLog:
             self._runs[run_id] = record
             self._trim()
         return record
+
+    def close(self, record: RunRecord) -> None:
+        """Take note that `record` has its end."""
+        with self._lock:
+            self._characters += record.characters
+            self._trim()
 
     def runs(self) -> list[RunRecord]:
         """All runs that are kept, oldest first."""
@@ -76,19 +84,17 @@ class RunLog:
         """Forget the runs that have ended."""
         with self._lock:
             for run_id in [run_id for run_id, record in self._runs.items() if record.ended]:
-                del self._runs[run_id]
+                self._forget(run_id)
 
     def _trim(self) -> None:
-        if len(self._runs) <= self._max_runs and self._characters() <= self._max_characters:
-            return
-        for run_id, record in list(self._runs.items())[:-1]:
-            if len(self._runs) <= self._max_runs and self._characters() <= self._max_characters:
-                break
-            if record.ended:
-                del self._runs[run_id]
+        while len(self._runs) > self._max_runs or self._characters > self._max_characters:
+            oldest = next((run_id for run_id, record in self._runs.items() if record.ended), None)
+            if oldest is None:
+                return  # all of them are still going
+            self._forget(oldest)
 
-    def _characters(self) -> int:
-        return sum(record.characters for record in self._runs.values())
+    def _forget(self, run_id: str) -> None:
+        self._characters -= self._runs.pop(run_id).characters
 
 
 _log = RunLog()
@@ -97,7 +103,3 @@ _log = RunLog()
 def run_log() -> RunLog:
     """The log of this process."""
     return _log
-
-
-def _characters(payload: dict[str, Any]) -> int:
-    return sum(len(value) for value in payload.values() if isinstance(value, str))

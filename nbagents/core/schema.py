@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Union, get_args, get_origin
 
 from nbagents.core.docstrings import parse_docstring
 from nbagents.core.errors import ConfigurationError
@@ -76,7 +78,7 @@ class FunctionSchema:
 
         fields: dict[str, Any] = {}
         for i, parameter in enumerate(self._parameters):
-            hint = Any if parameter.annotation is parameter.empty else parameter.annotation
+            hint = Any if parameter.annotation is parameter.empty else portable_hint(parameter.annotation)
             description = _annotated_text(hint) or documented.get(parameter.name) or None
             described: dict[str, Any] = (
                 {} if _has_description(hint) or not description else {"description": description}
@@ -102,6 +104,30 @@ class FunctionSchema:
             else:
                 lines.append(f"argument {place!r}: {detail['msg']}")
         return "; ".join(lines)
+
+
+def portable_hint(hint: Any) -> Any:
+    """Return `hint` with each `typing.TypedDict` in it as one that pydantic takes before Python 3.12."""
+    if sys.version_info >= (3, 12):
+        return hint
+    if typing.is_typeddict(hint):
+        import typing_extensions
+
+        make: Any = typing_extensions.TypedDict
+        names = typing.get_type_hints(hint, include_extras=True)
+        fields: dict[str, Any] = {
+            name: (Required if name in hint.__required_keys__ else NotRequired)[portable_hint(inner)]
+            for name, inner in names.items()
+        }
+        return make(hint.__name__, fields)
+    if get_origin(hint) is Annotated:
+        inner, *extras = get_args(hint)
+        return Annotated[(portable_hint(inner), *extras)]
+    origin, arguments = get_origin(hint), get_args(hint)
+    portable = tuple(portable_hint(argument) for argument in arguments)
+    if origin is None or all(a is b for a, b in zip(portable, arguments, strict=True)):
+        return hint
+    return Union[portable] if origin in (Union, types.UnionType) else origin[portable]  # noqa: UP007
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

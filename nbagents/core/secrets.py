@@ -13,9 +13,9 @@ _lock = threading.Lock()
 _PATTERNS = [
     # Keys in the form that OpenAI, Anthropic and compatible services use, also half masked by the server.
     re.compile(r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|AIza)[-_][A-Za-z0-9_\-*]{6,}"),
-    re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=\-]{8,}"),
+    re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d)[A-Za-z0-9._~+/=\-]{12,}"),
     re.compile(
-        r"(?i)(['\"]?\b(?:api[-_]?key|authorization|secret|password|access[-_]?token)\b['\"]?\s*[:=]\s*)"
+        r"(?i)(['\"]?\b\w*(?:api[-_]?key|authorization|secret|password|access[-_]?token)\b['\"]?\s*[:=]\s*)"
         r"(['\"]?)[^\s'\",;}]{4,}\2"
     ),
     re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),

@@ -71,6 +71,14 @@ def total_usage(reports: Iterable[Usage | None]) -> Usage | None:
     return Usage(**sums, partial=tuple(name for name in COUNTS if name in partial))
 
 
+def usage_complete(reports: Iterable[Usage | None]) -> bool:
+    """Whether the sum of `reports` is exact: each has input and output, and no count is there for some only."""
+    rows = list(reports)
+    known = all(row is not None and row.input_tokens is not None and row.output_tokens is not None for row in rows)
+    total = total_usage(rows)
+    return known and (total is None or not total.partial)
+
+
 def _values(usage: Usage) -> tuple[int | None, ...]:
     return (
         usage.input_tokens,

@@ -1,0 +1,307 @@
+"""However a run ends: the session can be used, the log has its end, nothing is left running."""
+
+import asyncio
+import gc
+import threading
+
+import pytest
+
+from nbagents import Agent, AgentSession, ScriptedChatClient, run_log, tool, tool_call
+from nbagents.core.errors import NBAgentsError, ReentrantRunError, RunCancelledError
+from tests.core.test_loop import assert_balanced
+
+
+def last_run():
+    return run_log().runs()[-1]
+
+
+class Waiter:
+    """A tool that says when it has begun and waits until it is let go."""
+
+    def __init__(self):
+        self.began = asyncio.Event()
+        self.cleaned = False
+        self.finished = False
+
+    def tools(self):
+        @tool
+        async def slow() -> str:
+            """Wait."""
+            self.began.set()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                self.cleaned = True
+            self.finished = True
+            return "late"
+
+        @tool
+        def fast() -> str:
+            """Answer at once."""
+            return "real"
+
+        return [slow, fast]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_cancel_during_a_tool_leaves_a_session_the_next_turn_can_use(stream):
+    """C53: what finished keeps its result, what did not is answered as interrupted."""
+    waiter = Waiter()
+    client = ScriptedChatClient([["Sure. ", tool_call("fast"), tool_call("slow")], "ok"])
+    agent = Agent(client, tools=waiter.tools())
+    session = agent.create_session()
+    reply = agent.run("q", session=session, stream=stream)
+    task = asyncio.create_task(reply.get_final_response() if stream else reply)
+    await waiter.began.wait()
+    while not last_run().named("tool.succeeded"):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (waiter.cleaned, waiter.finished) == (True, False)
+    assert last_run().events[-1].payload["stop_reason"] == "cancelled"
+    assert last_run().events[-1].payload["output_text"] == "Sure. "
+    assert (await agent.run("continue", session=session)).text == "ok"
+    assert_balanced(client.requests[-1].messages)
+    results = [r for m in client.requests[-1].messages for r in m.results]
+    assert [(r.result == "real", r.interrupted) for r in results] == [(True, False), (False, True)]
+
+
+async def test_cancel_while_arguments_stream_drops_the_unfinished_call():
+    """C53"""
+    from nbagents.core.content import FunctionCall
+
+    client = ScriptedChatClient([["So ", FunctionCall("c", "f", '{"a": '), "never"], "ok"], delay=0.001)
+    agent = Agent(client)
+    session = agent.create_session()
+    async with agent.run("q", session=session, stream=True) as stream:
+        async for update in stream:
+            if any(isinstance(c, FunctionCall) for c in update.contents):
+                break
+    assert (await agent.run("continue", session=session)).text == "ok"
+    sent = client.requests[-1].messages
+    assert [(m.role, m.text, m.interrupted) for m in sent] == [
+        ("user", "q", False),
+        ("assistant", "So ", True),
+        ("user", "continue", False),
+    ]
+
+
+async def test_breaking_out_of_a_stream_keeps_what_was_seen():
+    """C75: the user message and the partial text, marked, are in the session."""
+    client = ScriptedChatClient(["one two three", "ok"])
+    agent = Agent(client)
+    session = agent.create_session()
+    async for update in agent.run("q", session=session, stream=True):
+        if "two" in update.text:
+            break
+    gc.collect()
+    assert (await agent.run("and?", session=session)).text == "ok"  # waits until the left run has ended
+    sent = [(m.role, m.text, m.interrupted) for m in client.requests[-1].messages]
+    assert sent == [("user", "q", False), ("assistant", "one two ", True), ("user", "and?", False)]
+
+
+async def test_a_stream_that_is_left_leaves_nothing_running(no_leaks):
+    before = asyncio.all_tasks()
+    async for _ in Agent(ScriptedChatClient(["one two three"])).run("q", stream=True):
+        break
+    gc.collect()
+    while not last_run().ended or asyncio.all_tasks() - before:
+        await asyncio.sleep(0)
+    assert last_run().events[-1].payload["stop_reason"] == "cancelled"
+
+
+async def test_a_closed_stream_still_has_its_response():
+    stream = Agent(ScriptedChatClient(["one two three"])).run("q", stream=True)
+    async for _ in stream:
+        break
+    await stream.aclose()
+    await stream.aclose()
+    response = await stream.get_final_response()
+    assert (response.text, response.stop_reason, response.messages[0].interrupted) == ("one ", "cancelled", True)
+
+
+async def test_stopping_a_handle_ends_the_run():
+    waiter = Waiter()
+    waiter_began = threading.Event()
+
+    @tool
+    async def slow() -> str:
+        waiter_began.set()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            waiter.cleaned = True
+        return "late"
+
+    agent = Agent(ScriptedChatClient([[tool_call("slow")], "ok"]), tools=[slow])
+    session = agent.create_session()
+    handle = agent.start("q", session=session)
+    await asyncio.to_thread(waiter_began.wait)
+    assert not handle.done()
+    handle.stop()
+    handle.stop()
+    with pytest.raises(RunCancelledError):
+        await asyncio.to_thread(handle.result, 5)
+    assert handle.done()
+    assert waiter.cleaned
+    assert (await agent.run("go on", session=session)).text == "ok"
+
+
+async def test_runs_on_one_session_take_turns():
+    """C72"""
+    client = ScriptedChatClient([lambda r: [tool_call("echo")] if r.messages[-1].role == "user" else "done"] * 4)
+    agent = Agent(client, tools=[tool(name="echo")(lambda: "x")])
+    session = agent.create_session()
+    await asyncio.gather(agent.run("A", session=session), agent.run("B", session=session))
+    stored = await agent.thread(session).get_messages()
+    assert [m.role for m in stored] == ["user", "assistant", "tool", "assistant"] * 2
+    assert_balanced(stored)
+
+
+def test_turns_hold_across_two_loops_and_threads_also_when_contended_before():
+    """C08, C72"""
+    client = ScriptedChatClient(["one two"] * 40, delay=0.0005)
+    agent = Agent(client)
+    session = agent.create_session()
+
+    async def two():
+        await asyncio.gather(agent.run("A", session=session), agent.run("B", session=session))
+
+    asyncio.run(two())
+    asyncio.run(two())
+    threads = [threading.Thread(target=lambda: asyncio.run(two())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    agent.run_sync("C", session=session)
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    stored = asyncio.run(agent.thread(session).get_messages())
+    assert [m.role for m in stored] == ["user", "assistant"] * 13
+
+
+async def test_a_waiting_run_that_is_cancelled_lets_the_next_one_in():
+    waiter = Waiter()
+    agent = Agent(ScriptedChatClient([[tool_call("slow")], "third"]), tools=waiter.tools())
+    session = agent.create_session()
+    first = asyncio.create_task(agent.run("1", session=session))
+    await waiter.began.wait()
+    second = asyncio.create_task(agent.run("2", session=session))
+    third = asyncio.create_task(agent.run("3", session=session))
+    await asyncio.sleep(0)
+    second.cancel()
+    first.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert (await third).text == "third"
+
+
+async def test_a_tool_that_runs_the_session_it_is_part_of_is_an_error_and_another_session_works():
+    """C72"""
+    session = AgentSession("outer")
+    agents = []
+
+    @tool
+    async def same() -> str:
+        return (await agents[0].run("inner", session=session)).text
+
+    @tool
+    async def other() -> str:
+        return (await agents[0].run("inner")).text
+
+    client = ScriptedChatClient([[tool_call("same")], "a", [tool_call("other")], "inner text", "b"])
+    agents.append(Agent(client, tools=[same, other]))
+    await agents[0].run("q", session=session)
+    failed = last_run().first("tool.failed")
+    assert failed.payload["error_type"] == ReentrantRunError.__name__
+    assert (await agents[0].run("q", session=session)).text == "b"
+    outer, inner = run_log().runs()[-2:]
+    assert inner.events[0].payload["parent_run_id"] == outer.run_id
+
+
+def test_every_way_to_run_works_in_any_order_also_inside_a_running_loop():
+    """C01, C02"""
+    from contextvars import ContextVar
+
+    seen = ContextVar("seen", default=0)
+
+    @tool
+    def look() -> int:
+        return seen.get()
+
+    agent = Agent(ScriptedChatClient([lambda r: [tool_call("look")] if r.messages[-1].role == "user" else "ok"] * 99))
+    agent = Agent(agent.client, tools=[look])
+
+    def check(response):
+        assert response.text == "ok"
+        assert response.messages[1].results[0].result == "7"
+
+    async def inside():
+        seen.set(7)
+        loop_methods = dict(vars(type(asyncio.get_running_loop())))
+        for _ in range(3):
+            check(agent.run_sync("hi"))
+        assert [u.text for u in agent.stream_sync("hi") if u.text] == ["ok"]
+        check(await agent.run("hi"))
+        check(await agent.start("hi"))
+        assert dict(vars(type(asyncio.get_running_loop()))) == loop_methods
+
+    seen.set(7)
+    check(agent.run_sync("hi"))
+    asyncio.run(inside())
+    check(agent.run_sync("hi"))
+    worker = threading.Thread(target=lambda: (seen.set(7), check(agent.run_sync("hi"))))
+    worker.start()
+    worker.join(20)
+    check(agent.start("hi").result(20))
+    asyncio.run(inside())
+
+
+def test_run_sync_in_an_async_tool_on_the_loop_thread_says_to_await():
+    agents = []
+
+    @tool
+    async def nested() -> str:
+        return agents[0].run_sync("inner").text
+
+    agents.append(Agent(ScriptedChatClient([[tool_call("nested")], "ok"]), tools=[nested]))
+    response = agents[0].run_sync("q")
+    assert "await" in response.messages[1].results[0].result
+
+
+def test_a_sync_stream_gives_pieces_as_they_come_and_the_response():
+    agent = Agent(ScriptedChatClient([["Let me ", "see."]]))
+    stream = agent.stream_sync("q")
+    assert [u.text for u in stream if u.text] == ["Let me ", "see."]
+    assert stream.get_final_response().text == "Let me see."
+
+
+def test_leaving_a_sync_stream_ends_the_run():
+    agent = Agent(ScriptedChatClient(["one two three", "ok"], delay=0.05))
+    session = agent.create_session()
+    with agent.stream_sync("q", session=session) as stream:
+        next(stream)
+    assert last_run().events[-1].payload["stop_reason"] == "cancelled"
+    assert agent.run_sync("go on", session=session).text == "ok"
+
+
+def test_errors_come_out_of_the_blocking_calls_too():
+    for call in ("run_sync", "stream_sync"):
+        with pytest.raises(NBAgentsError, match="script"):
+            list([getattr(Agent(ScriptedChatClient([])), call)("q")][0])
+
+
+def test_a_system_exit_in_a_tool_reaches_the_caller_and_the_next_run_works():
+    """C70: it is not turned into an answer."""
+
+    @tool
+    def leave() -> None:
+        raise SystemExit(3)
+
+    client = ScriptedChatClient([[tool_call("leave")], "ok"])
+    agent = Agent(client, tools=[leave])
+    session = agent.create_session()
+    with pytest.raises(SystemExit):
+        agent.run_sync("q", session=session)
+    assert agent.run_sync("go on", session=session).text == "ok"
+    assert_balanced(client.requests[-1].messages)

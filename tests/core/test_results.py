@@ -1,0 +1,68 @@
+"""What a tool returned, as text for a model."""
+
+import dataclasses
+import json
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import pytest
+from pydantic import BaseModel
+
+from nbagents.core.results import error_text, result_text
+
+
+class Item(BaseModel):
+    n: int
+
+
+@dataclasses.dataclass
+class Point:
+    x: float
+
+
+VALUES = [
+    ("text", "text"),
+    (None, "null"),
+    ({"a": [1, True]}, '{"a": [1, true]}'),
+    ([float("nan"), float("inf")], "[null, null]"),
+    (Item(n=1), '{"n": 1}'),
+    (Point(1.5), '{"x": 1.5}'),
+    ({date(2026, 1, 2)}, '["2026-01-02"]'),
+    (np.int64(3), "3"),
+    (np.array([1, 2]), "[1, 2]"),
+    ("a\ud83d", "a?"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), VALUES, ids=[str(text) for _, text in VALUES])
+def test_values_become_json_that_a_model_can_read(value, text):
+    assert result_text(value) == text
+
+
+def test_a_big_table_is_a_preview_that_says_what_is_missing():
+    """C57"""
+    frame = pd.DataFrame({f"c{i}": ["x" * 5_000] * 10_000 for i in range(40)})
+    frame.loc[0, "c0"] = None
+    text = result_text(frame)
+    assert len(text) <= 21_000
+    assert "10000 x 40" in text
+    assert "only the first 20 rows and 20 columns" in text
+
+
+def test_a_small_table_is_whole():
+    text = result_text(pd.DataFrame({"a": [1, np.nan]}))
+    assert json.loads(text.partition("\n")[2])["data"] == [[1.0], [None]]
+    assert "[1, 2]" in result_text(pd.Series([1, 2]))
+
+
+def test_a_long_result_is_cut_and_says_so():
+    assert result_text("x" * 100, limit=10) == "xxxxxxxxxx\n[cut: 90 of 100 characters left out]"
+
+
+def test_errors_are_told_by_class_and_message():
+    """C70"""
+    assert error_text(ValueError()) == "ValueError"
+    assert error_text(KeyError("x")) == "KeyError: 'x'"
+    group = ExceptionGroup("several", [ValueError("a"), TypeError()])
+    assert error_text(group) == "ExceptionGroup: ValueError: a; TypeError"

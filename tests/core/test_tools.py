@@ -1,0 +1,311 @@
+"""Functions as tools: schema, arguments, kinds of callables, time limits."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Annotated, Literal, TypedDict
+
+import pytest
+from pydantic import BaseModel, Field
+
+from nbagents import Agent, ScriptedChatClient, run_log, tool, tool_call
+from nbagents.core.errors import ConfigurationError
+from nbagents.core.tools import FunctionTool, collect_tools
+
+
+def parameters(function):
+    return FunctionTool(function).definition.parameters
+
+
+async def result_of(one, **arguments):
+    client = ScriptedChatClient([[tool_call(collect_tools([one])[0].name, **arguments)], "ok"])
+    response = await Agent(client, tools=[one]).run("q")
+    return response.messages[1].results[0]
+
+
+def test_hints_and_defaults_become_the_schema():
+    """C58"""
+
+    def f(a: int, b: str = "x", c: int | None = None, d: dict[str, int] | None = None) -> None:
+        """Do it."""
+
+    schema = parameters(f)
+    assert schema["required"] == ["a"]
+    assert schema["properties"]["b"] == {"type": "string", "default": "x"}
+    assert schema["properties"]["c"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+    assert schema["additionalProperties"] is False
+
+
+class Mode(Enum):
+    FAST = "fast"
+    SLOW = "slow"
+
+
+class Item(BaseModel):
+    name: str
+    n: int = 1
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Named(TypedDict):
+    title: str
+
+
+async def test_the_function_gets_the_types_that_it_asks_for():
+    """C60"""
+    got = {}
+
+    @tool
+    def f(items: list[Item], mode: Mode, when: date, at: Point, of: Named, opts: dict[str, Item] | None = None) -> str:
+        """Take."""
+        got.update(items=items, mode=mode, when=when, at=at, of=of, opts=opts)
+        return "taken"
+
+    result = await result_of(
+        f,
+        items=[{"name": "a"}],
+        mode="slow",
+        when="2026-11-30",
+        at={"x": 1},
+        of={"title": "t"},
+        opts={"k": {"name": "b", "n": 2}},
+    )
+    assert result.result == "taken"
+    assert got == {
+        "items": [Item(name="a")],
+        "mode": Mode.SLOW,
+        "when": date(2026, 11, 30),
+        "at": Point(1),
+        "of": {"title": "t"},
+        "opts": {"k": Item(name="b", n=2)},
+    }
+    assert f([], Mode.FAST, date.today(), Point(1), {"title": ""}) == "taken"
+    assert (
+        "'items.0.n'"
+        in (
+            await result_of(
+                f, items=[{"name": "a", "n": "?"}], mode="fast", when="2026-11-30", at={"x": 1}, of={"title": "t"}
+            )
+        ).result
+    )
+
+
+def test_a_type_defined_beside_a_function_is_found():
+    class Local(BaseModel):
+        n: int
+
+    @tool
+    def f(local: Local) -> int:
+        """Take."""
+        return local.n
+
+    assert f.definition.parameters["$defs"]["Local"]["properties"]["n"] == {"type": "integer"}
+
+
+def test_parameters_may_have_any_name():
+    def f(self_: int, model_config: int, schema: Literal["a"], copy: int = 1, title: str = "t") -> None:
+        """Do."""
+
+    assert list(parameters(f)["properties"]) == ["self_", "model_config", "schema", "copy", "title"]
+
+
+GOOGLE = """Do it
+    Args:
+
+        a: the first
+            addend.
+        b (int): the second.
+        *rest: more.
+        ghost: not there.
+    Returns:
+        nothing.
+    """
+NUMPY = """Do it
+
+    Parameters
+    ----------
+    a : int
+        the first addend.
+    b : int, optional
+        the second.
+
+    Returns
+    -------
+    nothing
+    """
+SPHINX = """Do it
+
+    :param a: the first
+        addend.
+    :param int b: the second.
+    :returns: nothing
+    """
+
+
+@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
+def test_docstrings_of_every_layout_describe_the_parameters(docstring, capfd):
+    """C62"""
+
+    def f(a: int, b: int = 0, *rest: int, c: Annotated[int, "the third"] = 0, **more: int) -> None: ...
+
+    f.__doc__ = docstring
+    definition = FunctionTool(f).definition
+    described = {name: p.get("description") for name, p in definition.parameters["properties"].items()}
+    assert definition.description == "Do it"
+    assert described == {"a": "the first addend.", "b": "the second.", "c": "the third"}
+    assert capfd.readouterr().err == ""
+
+
+def test_an_annotated_text_wins_over_the_docstring():
+    """C62"""
+
+    def f(
+        a: Annotated[int, "from the hint"], b: Annotated[str, Field(pattern="^x", description="from the field")]
+    ) -> None:
+        """Do.
+
+        Args:
+            a: from the docstring.
+            b: from the docstring.
+        """
+
+    properties = parameters(f)["properties"]
+    assert properties["a"]["description"] == "from the hint"
+    assert properties["b"] == {"description": "from the field", "pattern": "^x", "type": "string"}
+
+
+class AsyncObject:
+    """Say x."""
+
+    async def __call__(self, x: int) -> int:
+        return x
+
+
+async def async_function(x: int, y: int = 0) -> int:
+    """Say x."""
+    return x
+
+
+class Bound:
+    async def method(self, x: int) -> int:
+        """Say x."""
+        return x
+
+
+async def generate(x: int):
+    """Say x."""
+    for _ in range(2):
+        yield x
+
+
+CALLABLES = {
+    "async object": (AsyncObject(), "AsyncObject", "5"),
+    "partial of a function": (functools.partial(async_function, y=1), "async_function", "5"),
+    "partial of an object": (functools.partial(AsyncObject()), "AsyncObject", "5"),
+    "lambda that returns a coroutine": (lambda x: async_function(x), "lambda", "5"),
+    "bound method": (Bound().method, "method", "5"),
+    "async generator, collected": (generate, "generate", "[5, 5]"),
+}
+
+
+@pytest.mark.parametrize(("function", "name", "result"), CALLABLES.values(), ids=CALLABLES.keys())
+async def test_everything_that_can_be_awaited_is_awaited(function, name, result):
+    """C65"""
+    one = FunctionTool(function)
+    assert one.name == name
+    assert (await result_of(one, x=5)).result == result
+
+
+async def test_a_time_limit_ends_async_and_sync_tools_and_the_run_goes_on():
+    """C52"""
+    late = []
+
+    @tool(timeout=0.1)
+    async def waits() -> str:
+        await asyncio.sleep(30)
+        return "late"
+
+    @tool(timeout=0.1)
+    def blocks() -> str:
+        time.sleep(1)
+        late.append(True)
+        return "late"
+
+    started = time.monotonic()
+    response = await Agent(
+        ScriptedChatClient([[tool_call("waits"), tool_call("blocks")], "ok"]), tools=[waits, blocks]
+    ).run()
+    assert response.text == ""
+    response = await Agent(
+        ScriptedChatClient([[tool_call("waits"), tool_call("blocks")], "ok"]), tools=[waits, blocks]
+    ).run("q")
+    assert time.monotonic() - started < 1
+    assert [r.result for m in response.messages for r in m.results] == [
+        "The tool 'waits' did not finish within its limit of 0.1 s: TimeoutError.",
+        "The tool 'blocks' did not finish within its limit of 0.1 s: TimeoutError.",
+    ]
+    assert {e.payload["status"] for e in run_log().get(response.run_id).named("tool.failed")} == {"timeout"}
+    assert (response.text, late) == ("ok", [])
+
+
+def test_an_object_gives_its_tool_methods():
+    class Menu:
+        def __init__(self, dish: str) -> None:
+            self.dish = dish
+
+        @tool
+        def special(self) -> str:
+            """The dish of the day."""
+            return self.dish
+
+    soup, pie = Menu("soup"), Menu("pie")
+    assert [t.name for t in collect_tools([soup])] == ["special"]
+    assert (soup.special(), pie.special()) == ("soup", "pie")
+    assert soup.special.definition.parameters["properties"] == {}
+
+
+def test_a_tool_of_a_rerun_cell_replaces_the_old_one_and_another_of_that_name_is_an_error():
+    def define():
+        def f() -> int:
+            """One."""
+            return 1
+
+        return f
+
+    assert len(collect_tools([define(), define()])) == 1
+
+    def g() -> int:
+        """Another."""
+        return 2
+
+    with pytest.raises(ConfigurationError, match="Two tools"):
+        collect_tools([define(), FunctionTool(g, name="f")])
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: FunctionTool(3), "a function"),
+        (lambda: FunctionTool(len, name="a b"), "'a b'"),
+        (lambda: FunctionTool(async_function, timeout=0), "timeout"),
+        (lambda: FunctionTool(async_function, approval="sometimes"), "approval"),
+        (lambda: Agent(ScriptedChatClient([]), tools=[bad_hint]), "bad_hint"),
+        (lambda: collect_tools([3]), "no tool"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_one_error_where_it_is_given(make, named):
+    with pytest.raises(ConfigurationError, match=named):
+        make()
+
+
+def bad_hint(x: NoSuchType) -> None:  # noqa: F821
+    """Do."""

@@ -1,0 +1,194 @@
+"""Messages, options, names, budgets, secrets, the log: the small values."""
+
+import json
+import pickle
+import traceback
+
+import pytest
+
+from nbagents import UNSET, AgentSession, Message, RunBudget, merge_options, normalize_messages
+from nbagents.core.content import (
+    ApprovalRequest,
+    DataContent,
+    FunctionCall,
+    TextContent,
+    content_from_dict,
+    content_to_dict,
+)
+from nbagents.core.errors import ConfigurationError, NBAgentsError, ThreadDeletedError
+from nbagents.core.names import VALID_NAME, safe_name
+from nbagents.core.runlog import RunLog
+from nbagents.core.secrets import redact, redact_exception, register_secret
+from nbagents.core.sessions import InMemoryHistoryProvider, LocalThread
+
+
+def test_inputs_of_every_kind_become_messages():
+    image = DataContent("https://example.org/x.png", "image/png")
+    mixed = normalize_messages(["a", image, TextContent("b"), Message("assistant", "c")])
+    assert [(m.role, m.text, len(m.contents)) for m in mixed] == [
+        ("user", "a", 1),
+        ("user", "b", 2),
+        ("assistant", "c", 1),
+    ]
+    assert normalize_messages(None) == []
+    assert normalize_messages(TextContent("x")) == normalize_messages("x")
+
+
+@pytest.mark.parametrize("wrong", [3, {"role": "user"}, [3], [None], b"x"])
+def test_other_inputs_are_an_error(wrong):
+    with pytest.raises(ConfigurationError, match="A run takes"):
+        normalize_messages(wrong)
+
+
+def test_neighbouring_text_of_a_message_is_one_piece():
+    assert Message("user", ["a", "b", TextContent("c")]).contents == (TextContent("abc"),)
+
+
+@pytest.mark.parametrize(("role", "contents"), [("human", "x"), ("user", [3])])
+def test_a_message_that_is_none_is_an_error(role, contents):
+    with pytest.raises(ConfigurationError):
+        Message(role, contents)
+
+
+def test_content_survives_json_and_unknown_types_are_an_error():
+    request = ApprovalRequest("a", FunctionCall("c", "f", {"x": 1}, "id"))
+    for content in (request, request.approve(), request.deny("no"), FunctionCall(None, "f", "{", invalid=True)):
+        assert content_from_dict(json.loads(json.dumps(content_to_dict(content)))) == content
+    with pytest.raises(ConfigurationError, match="Unknown content type 'hologram'"):
+        content_from_dict({"type": "hologram"})
+    with pytest.raises(ConfigurationError, match="does not fit"):
+        content_from_dict({"type": "text", "txt": "x"})
+
+
+def test_unknown_fields_of_a_stored_message_are_kept():
+    record = Message("user", "x").to_dict() | {"mood": "calm"}
+    assert Message.from_dict(record).to_dict() == record
+
+
+def test_options_merge_by_rule():
+    defaults = {"temperature": 0, "metadata": {"a": 1}, "seed": 1, "user": "u"}
+    merged = merge_options(defaults, {"metadata": {"b": 2}, "seed": UNSET, "user": None, "top_p": 0.5})
+    assert merged == {"temperature": 0, "metadata": {"a": 1, "b": 2}, "user": "u", "top_p": 0.5}
+    assert defaults["metadata"] == {"a": 1}
+
+
+def test_an_unknown_option_names_the_nearest():
+    with pytest.raises(ConfigurationError, match=r"Unknown option 'n'\."):
+        merge_options({}, {"n": 2})
+    with pytest.raises(ConfigurationError, match="'temperature'"):
+        merge_options({}, {"temprature": 2})
+
+
+@pytest.mark.parametrize("limits", [{"max_steps": 0}, {"max_tokens": -1}, {"max_steps": "3"}, {"max_tool_calls": True}])
+def test_a_budget_that_is_none_is_an_error(limits):
+    with pytest.raises(ConfigurationError, match=next(iter(limits))):
+        RunBudget(**limits)
+
+
+def test_names_are_valid_distinct_and_stable():
+    """C63"""
+    texts = ["Help Desk", "Help/Desk", "天气", "新闻", "x" * 70, "x" * 71, "1st", "", "add"]
+    names = [safe_name(text, fallback="agent") for text in texts]
+    assert all(VALID_NAME.match(name) and not name[0].isdigit() for name in names)
+    assert len(set(names)) == len(names)
+    assert names == [safe_name(text, fallback="agent") for text in texts]
+    assert names[-1] == "add"
+
+
+def test_a_session_survives_json_with_its_messages():
+    session = AgentSession("trip", state={"messages": [Message("user", "Hi")], "n": [1, {"a": None}]})
+    read = AgentSession.from_dict(json.loads(json.dumps(session.to_dict())))
+    assert (read.session_id, read.state) == ("trip", session.state)
+
+
+def test_a_state_that_does_not_serialise_is_an_error_that_names_its_key():
+    with pytest.raises(ConfigurationError, match=r"'file'.*object"):
+        AgentSession(state={"file": object()}).to_dict()
+    with pytest.raises(ConfigurationError, match="version"):
+        AgentSession.from_dict({"session_id": "x"})
+
+
+async def test_a_deleted_thread_says_so():
+    thread = LocalThread(AgentSession("x"), InMemoryHistoryProvider())
+    await thread.create()
+    await thread.on_new_message(Message("user", "a"), Message("assistant", "b"))
+    assert [m.text for m in await thread.get_messages()] == ["a", "b"]
+    await thread.delete()
+    await thread.delete()
+    with pytest.raises(ThreadDeletedError):
+        await thread.get_messages()
+
+
+KEY = "sk-proj-Zx8Qw3Rt5Yu7Pl0MnBv"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Incorrect API key provided: {KEY}.",
+        "Incorrect API key provided: sk-proj-****MnBv.",
+        f"Authorization: Bearer {KEY}",
+        f"{{'api_key': '{KEY}'}}",
+        "postgresql://ada:Zx8Qw3Rt5@db/x",
+        "OPENAI_API_KEY=Zx8Qw3Rt5Yu7Pl0MnBv",
+    ],
+)
+def test_what_looks_like_a_key_is_masked(text):
+    """C108"""
+    shown = redact(text)
+    assert "[redacted]" in shown
+    assert not any(piece in shown for piece in ("Zx8Qw3", "MnBv"))
+
+
+def test_ordinary_text_is_not_masked():
+    text = "Ask the desk-keeper: a key-value store, basic training, task-based (https://example.org/a:b)."
+    assert redact(text) == text
+
+
+def test_a_registered_secret_is_masked_in_errors_their_causes_and_tracebacks():
+    """C108"""
+    register_secret("correct horse battery")
+    try:
+        try:
+            raise ValueError("got correct horse battery")
+        except ValueError as cause:
+            raise NBAgentsError("it was correct horse battery") from redact_exception(cause)
+    except NBAgentsError as error:
+        shown = "".join(traceback.format_exception(error)) + repr(error) + error.message
+    assert "correct horse battery" not in shown.replace('raise ValueError("got correct horse battery")', "").replace(
+        'raise NBAgentsError("it was correct horse battery")', ""
+    )
+
+
+def test_errors_carry_code_hint_and_retryable():
+    error = NBAgentsError("No model.", hint="Give one.", code="x", retryable=True)
+    assert (str(error), error.code, error.retryable) == ("No model. Give one.", "x", True)
+
+
+def test_the_log_is_bounded_in_runs_and_characters_and_keeps_what_still_runs():
+    from nbagents.core.events import RunEvent
+
+    log = RunLog(max_runs=2, max_characters=100)
+
+    def run(run_id, text="", *, end=True):
+        record = log.open(run_id)
+        record.append(RunEvent(run_id, 1, "llm.succeeded", 0.0, {"text": text}))
+        if end:
+            record.append(RunEvent(run_id, 2, "run.ended", 0.0, {}))
+            log.close(record)
+
+    run("going", end=False)
+    run("a")
+    run("b")
+    assert [r.run_id for r in log.runs()] == ["going", "b"]
+    run("c", "x" * 200)
+    assert [r.run_id for r in log.runs()] == ["going"]
+    log.clear()
+    assert log.get("going") is not None
+
+
+def test_unset_is_one_object_everywhere():
+    from copy import deepcopy
+
+    assert deepcopy({"a": UNSET})["a"] is UNSET
+    assert pickle.loads(pickle.dumps(Message("user", "x"))) == Message("user", "x")
