@@ -6,8 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nbagents.analysis import events_df as events_df
     from nbagents.analysis import messages_df as messages_df
+    from nbagents.analysis import requests_df as requests_df
     from nbagents.analysis import runs_df as runs_df
+    from nbagents.analysis import tool_calls_df as tool_calls_df
     from nbagents.analysis import usage_df as usage_df
     from nbagents.clients import LocalChatClient as LocalChatClient
     from nbagents.clients import OpenAIChatClient as OpenAIChatClient
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "nbagents.analysis": ("messages_df", "runs_df", "usage_df"),
+    "nbagents.analysis": ("events_df", "messages_df", "requests_df", "runs_df", "tool_calls_df", "usage_df"),
     "nbagents.clients": (
         "LocalChatClient",
         "OpenAIChatClient",

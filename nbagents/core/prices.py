@@ -8,6 +8,9 @@ from functools import cache
 
 from nbagents.core.usage import Usage
 
+UNPRICED_PROVIDERS = frozenset({"local", "scripted"})
+"""Nobody sells these, so no price is missing: their cost is unknown, without a warning."""
+
 
 def run_cost(model: str, usages: Iterable[Usage | None], *, provider: str | None = None) -> float | None:
     """US dollars of several requests to one model; None once the price or a count is unknown, never 0 for unknown.
@@ -21,7 +24,9 @@ def run_cost(model: str, usages: Iterable[Usage | None], *, provider: str | None
 
 def request_cost(model: str, usage: Usage | None, *, provider: str | None = None) -> float | None:
     """US dollars of one request; None if the model has no known price or the counts were not reported."""
-    if usage is None or usage.input_tokens is None or usage.output_tokens is None or not has_price(model):
+    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    if provider in UNPRICED_PROVIDERS or not has_price(model):
         return None
     import genai_prices
 
