@@ -104,7 +104,7 @@ class ScriptedChatClient(BaseChatClient):
     def _pieces(self, reply: Any, request: ChatRequest) -> list[Any]:
         """Return the pieces of a reply: content, lists of content, or an exception at its place."""
         if isinstance(reply, str):
-            return [TextContent(word) for word in _WORDS.findall(reply)] or [TextContent("")]
+            return [TextContent(word) for word in _WORDS.findall(reply)] if request.stream else [TextContent(reply)]
         if isinstance(reply, BaseException):
             return [reply]
         if isinstance(reply, type) and issubclass(reply, BaseException):

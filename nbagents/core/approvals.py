@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nbagents.core.content import ApprovalRequest, ApprovalResponse, FunctionCall, FunctionResult
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
@@ -44,19 +42,19 @@ def hold_calls(run: Run, held: list[FunctionCall]) -> list[RunEvent]:
     return events
 
 
+def has_held_calls(run: Run) -> bool:
+    """Whether a turn waits in the session."""
+    return PENDING_KEY in run.session.state
+
+
 def take_up_held_calls(run: Run) -> tuple[list[FunctionCall], list[FunctionCall]]:
-    """Take the turn that waits in the session, if one does; return the calls to run and those that still wait.
+    """Take the turn that waits in the session; return the calls to run and those that go on waiting.
 
     Answers count only for a call that waits, with the very arguments that were asked for. A call without an answer goes
     on waiting if the run brings nothing but answers; if the conversation goes on instead, it is refused.
     """
     answers = {answer.id: answer for answer in run.answers}
-    pending: dict[str, Any] | None = run.session.state.pop(PENDING_KEY, None)
-    if pending is None:
-        if answers:
-            run.warnings.append("No call waits for these approvals; they were ignored.")
-        return [], []
-    messages: list[Message] = pending["messages"]
+    messages: list[Message] = run.session.state.pop(PENDING_KEY)["messages"]
     answered = {result.id for message in messages for result in message.results}
     waiting = [c for message in messages for c in message.calls if c.id not in answered]
     run.transcript.extend(messages)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
-from nbagents.core.approvals import hold_calls, needs_approval, take_up_held_calls
-from nbagents.core.content import RefusalContent
+from nbagents.core.approvals import has_held_calls, hold_calls, needs_approval, take_up_held_calls
+from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.errors import (
     BudgetExceededError,
     NBAgentsError,
@@ -19,7 +17,7 @@ from nbagents.core.errors import (
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message, replace_message
 from nbagents.core.modelcalls import Reply, request_reply
-from nbagents.core.run import Run, new_id, result_message
+from nbagents.core.run import Run, new_id, result_message, uninterrupted
 from nbagents.core.toolcalls import run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
 
@@ -42,8 +40,10 @@ async def run_events(run: Run) -> AsyncGenerator[RunEvent, None]:
                 async for event in events:
                     yield event
         except BaseException as error:
-            await _uninterrupted(_store_remains(run))
-            ended = run.end(_stop_reason_of(error), error)
+            try:
+                await uninterrupted(_store_remains(run))
+            finally:
+                ended = run.end(_stop_reason_of(error), error)
             if not isinstance(error, Exception):
                 raise  # cancelled, interrupted or left by the consumer: nobody is there to read another event
             yield ended
@@ -56,11 +56,16 @@ async def run_events(run: Run) -> AsyncGenerator[RunEvent, None]:
 async def _conversation(run: Run) -> AsyncGenerator[RunEvent, None]:
     """Go back and forth between model and tools until there is an answer, or a reason to stop."""
     run.transcript = await run.thread.get_messages()
-    async with aclosing(_held_calls(run)) as events:
-        async for event in events:
-            yield event
-    if run.stop_reason == "approval_required":
-        return
+    if has_held_calls(run):
+        async with aclosing(_answer_calls(run, *take_up_held_calls(run))) as events:
+            async for event in events:
+                yield event
+        if run.stop_reason == "approval_required":
+            return
+    elif run.answers:
+        run.warnings.append("No call waits for these approvals; they were ignored.")
+        if not run.inputs:
+            return
     for message in run.inputs:
         yield run.take(message, is_input=True)
     if not run.transcript and not run.system:
@@ -91,40 +96,27 @@ async def _conversation(run: Run) -> AsyncGenerator[RunEvent, None]:
                     yield event
                 continue
             return
-        async with aclosing(_answer_calls(run, reply)) as events:
+        run.open_calls = list(reply.calls)
+        held = [call for call in reply.calls if needs_approval(run, call)]
+        allowed = [call for call in reply.calls if call not in held]
+        async with aclosing(_answer_calls(run, allowed, held)) as events:
             async for event in events:
                 yield event
         if run.stop_reason == "approval_required":
             return
 
 
-async def _answer_calls(run: Run, reply: Reply) -> AsyncGenerator[RunEvent, None]:
-    """Run the calls that need no approval; store the turn, or hold it back until a person has answered."""
-    run.open_calls = list(reply.calls)
-    held = [call for call in reply.calls if needs_approval(run, call)]
-    async with aclosing(run_calls(run, [call for call in reply.calls if call not in held])) as events:
-        async for event in events:
-            yield event
-    for event in _take_results(run):
-        yield event
-    await run.announce([m for m in run.added[-len(reply.calls) :] if m.role == "tool"])
-    if held:
-        for event in hold_calls(run, held):
-            yield event
-    else:
-        await run.commit()
-
-
-async def _held_calls(run: Run) -> AsyncGenerator[RunEvent, None]:
-    """Run or refuse the calls that an earlier run held back for a person."""
-    allowed, held = take_up_held_calls(run)
-    if not run.open_calls:
-        return
+async def _answer_calls(
+    run: Run, allowed: list[FunctionCall], held: list[FunctionCall]
+) -> AsyncGenerator[RunEvent, None]:
+    """Run the calls in `allowed` and store the turn, or hold it back until a person has answered those in `held`."""
     async with aclosing(run_calls(run, allowed)) as events:
         async for event in events:
             yield event
+    added = len(run.added)
     for event in _take_results(run):
         yield event
+    await run.announce(run.added[added:])
     if held:
         for event in hold_calls(run, held):
             yield event
@@ -225,14 +217,3 @@ def _with_response(error: Exception, run: Run) -> NBAgentsError:
         error = wrapped
     error.response = run.response
     return error
-
-
-async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Finish `work` although the current task is being cancelled, once or again."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            continue
-    task.result()

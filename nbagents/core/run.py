@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import os
+import random
 import time
 import traceback
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,11 +27,15 @@ from nbagents.core.secrets import redact
 from nbagents.core.sessions import AgentSession, LocalThread
 from nbagents.core.tools import FunctionTool
 from nbagents.core.updates import AgentResponseUpdate
-from nbagents.core.usage import Usage, total_usage
+from nbagents.core.usage import Usage, total_usage, usage_complete
 
 if TYPE_CHECKING:
     from nbagents.core.agent import Agent
     from nbagents.core.modelcalls import Reply
+
+_random = random.Random()  # of its own: seeding the global one must not bring ids back
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.seed)
 
 OnMessage = Callable[[Message], Any]
 
@@ -207,7 +213,7 @@ class Run:
         """Store what is not stored yet, together."""
         if self.unstored:
             messages, self.unstored = self.unstored, []
-            await self.thread.on_new_message(*messages)
+            await uninterrupted(self.thread.on_new_message(*messages))
 
     def cost(self) -> float | None:
         """US dollars of all model requests so far; None once a price or a count is unknown."""
@@ -243,7 +249,7 @@ class Run:
                 "error": describe_error(error) if error is not None and stop_reason != "cancelled" else None,
                 "output_text": self.response.text,
                 "usage": usage,
-                "usage_complete": all(u is not None and u.output_tokens is not None for u in self.usages),
+                "usage_complete": usage_complete(self.usages),
                 "warnings": list(self.warnings),
             },
             AgentResponseUpdate(
@@ -278,6 +284,20 @@ def result_message(result: FunctionResult) -> Message:
     return Message("tool", [result], author_name=result.name, message_id=f"msg_{result.id}")
 
 
+async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Finish `work` although the current task is cancelled meanwhile; the cancellation follows."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
+
+
 def new_id(kind: str) -> str:
     """Return a new unique id that begins with `kind`."""
-    return f"{kind}_{uuid.uuid4().hex[:24]}"
+    return f"{kind}_{_random.getrandbits(96):024x}"

@@ -305,3 +305,47 @@ def test_a_system_exit_in_a_tool_reaches_the_caller_and_the_next_run_works():
         agent.run_sync("q", session=session)
     assert agent.run_sync("go on", session=session).text == "ok"
     assert_balanced(client.requests[-1].messages)
+
+
+async def test_saving_completes_although_the_run_is_cancelled():
+    """C75"""
+    from nbagents import HistoryProvider
+
+    saving, may_save = asyncio.Event(), asyncio.Event()
+
+    class Slow(HistoryProvider):
+        def __init__(self):
+            self.stored = []
+
+        async def get_messages(self, session):
+            return list(self.stored)
+
+        async def save_messages(self, session, messages):
+            saving.set()
+            await may_save.wait()
+            self.stored.extend(messages)
+
+    history = Slow()
+    agent = Agent(ScriptedChatClient(["answer"]), history=history)
+    task = asyncio.create_task(agent.run("q"))
+    await saving.wait()
+    task.cancel()
+    may_save.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [m.text for m in history.stored] == ["q", "answer"]
+
+
+async def test_a_storage_that_fails_is_one_error_and_the_log_has_its_end():
+    from nbagents import HistoryProvider
+
+    class Full(HistoryProvider):
+        async def get_messages(self, session):
+            return []
+
+        async def save_messages(self, session, messages):
+            raise OSError("disk full")
+
+    with pytest.raises(NBAgentsError, match="disk full"):
+        await Agent(ScriptedChatClient(["answer"]), history=Full()).run("q")
+    assert last_run().events[-1].payload["stop_reason"] == "failed"
