@@ -74,10 +74,10 @@ def _items(selection: Any) -> Iterable[Any]:
 
 def _ids(name: str, value: Any) -> set[str]:
     ids = {value} if isinstance(value, str) else set(value) if isinstance(value, Iterable) else {value}
-    wrong = next((item for item in ids if not isinstance(item, str)), None)
-    if wrong is not None:
+    wrong = [type(item).__name__ for item in ids if not isinstance(item, str)]
+    if wrong:
         raise ConfigurationError(
-            f"{name} is an id or a list of ids, not {type(wrong).__name__}.",
+            f"{name} is an id or a list of ids, not {wrong[0]}.",
             hint="Pass responses and sessions without a keyword.",
         )
     return ids
