@@ -47,6 +47,7 @@ AIMock  .base_url .journal() .reset()    the user's last message chooses the fix
 
 Kernel  .run(code, timeout=60) -> Result .submit(code) -> Execution .wait(execution, timeout=60) -> Result
         .interrupt() .restart() .wait_for(condition, timeout=30) -> the condition's value
+        .wait_output(execution, text, timeout=30)      before an interrupt: that the cell runs
         .comms: {comm_id: Comm} with .comm_id .target .state .messages (custom contents) .closed
         .comm_msg(comm_id, content, subshell=False) .comm_update(comm_id, state, subshell=False)
         .comm_click(comm_id) .answer_input(text)

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from tests.support import outputs, require
-from tests.support.processes import Program, cache, isolated_environment, program
+from tests.support.processes import Program, accepts_connections, cache, isolated_environment, program
 
 if TYPE_CHECKING:
     from jupyter_client.blocking.client import BlockingKernelClient
 
 T = TypeVar("T")
+Start = contextlib.AbstractContextManager[tuple[Program, "BlockingKernelClient"]]
 ROOT = Path(__file__).parents[2]
 
 
@@ -97,13 +98,11 @@ class Result:
 class Kernel:
     """One kernel process and the client of it. Not for use from two threads."""
 
-    def __init__(self, client: BlockingKernelClient, start: Callable[[], Any], cwd: Path) -> None:
+    def __init__(self, start: Callable[[], Start], cwd: Path) -> None:
         self.cwd = cwd
         self.iopub: list[dict[str, Any]] = []
         self.comms: dict[str, Comm] = {}
-        self._client = client
         self._start = start
-        self._process: Program | None = None
         self._running = contextlib.ExitStack()
         self._replies: dict[str, dict[str, Any]] = {}
         self._idle: set[str] = set()
@@ -119,7 +118,7 @@ class Kernel:
         self._replies.clear()
         self._inputs.clear()
         self._subshell = None
-        self._process = self._running.enter_context(self._start())
+        self._process, self._client = self._running.enter_context(self._start())
         reply = self.wait_for(self._answers, timeout=60, what="the kernel to answer")
         self.version = tuple(int(part) for part in reply["implementation_version"].split(".")[:2])
         self.subshells = "kernel subshells" in reply.get("supported_features", [])
@@ -152,7 +151,6 @@ class Kernel:
         """Receive messages until the condition gives something true, and return that."""
         deadline = time.monotonic() + timeout
         while not (value := condition()):
-            assert self._process is not None
             assert not self._process.ended, f"the kernel died:\n{self._process.output()}"
             if time.monotonic() > deadline:
                 recent = "\n".join(f"{m['msg_type']}: {str(m['content'])[:300]}" for m in self.iopub[-12:])
@@ -160,9 +158,12 @@ class Kernel:
             self._receive(0.1)
         return value
 
+    def wait_output(self, execution: Execution, text: str, timeout: float = 30.0) -> None:
+        """Wait until a running cell shows this text, in any output."""
+        self.wait_for(lambda: text in str(outputs.fold(self.iopub, execution.id)), timeout, f"{text!r} as output")
+
     def interrupt(self) -> None:
         """Do what a front end's interrupt button does: SIGINT to the kernel's process group."""
-        assert self._process is not None
         os.killpg(self._process.pid, signal.SIGINT)
 
     def answer_input(self, text: str, timeout: float = 30.0) -> str:
@@ -239,34 +240,40 @@ class Kernel:
 
 
 @contextlib.contextmanager
-def start_kernel(python: str | Path = sys.executable, cwd: Path | None = None) -> Iterator[Kernel]:
-    """Run an ipykernel of the given interpreter in a fresh home, and end it by its pid."""
+def _process_and_client(
+    python: str | Path, cwd: Path, environment: dict[str, str]
+) -> Iterator[tuple[Program, BlockingKernelClient]]:
     from jupyter_client.blocking.client import BlockingKernelClient
     from jupyter_client.connect import write_connection_file
 
-    with tempfile.TemporaryDirectory() as home:
-        connection = str(Path(home) / "kernel.json")
-        write_connection_file(connection)
+    connection, ports = write_connection_file(str(Path(environment["HOME"]) / "kernel.json"))
+    listening = [int(str(port)) for name, port in ports.items() if name.endswith("_port")]
+    arguments = [python, "-m", "ipykernel_launcher", "-f", connection]
+    # A socket that connects before the kernel listens tries again at some later time, each at its own.
+    ready = lambda: all(accepts_connections(port) for port in listening)  # noqa: E731
+    with program(arguments, ready=ready, cwd=cwd, env=environment) as process:
         client = BlockingKernelClient(connection_file=connection)
         client.load_connection_file()
         client.start_channels()
+        try:
+            yield process, client
+        finally:
+            client.stop_channels()
+            client.context.destroy(linger=0)
+
+
+@contextlib.contextmanager
+def start_kernel(python: str | Path = sys.executable, cwd: Path | None = None) -> Iterator[Kernel]:
+    """Run an ipykernel of the given interpreter in a fresh home, and end it by its pid."""
+    with tempfile.TemporaryDirectory() as home:
         environment = {**isolated_environment(Path(home)), "JPY_PARENT_PID": str(os.getpid())}
         work = cwd or Path(home) / "work"
         work.mkdir(exist_ok=True)
-
-        def start() -> contextlib.AbstractContextManager[Program]:
-            arguments = [python, "-m", "ipykernel_launcher", "-f", connection]
-            return program(arguments, cwd=work, env=environment)
-
-        kernel = None
+        kernel = Kernel(lambda: _process_and_client(python, work, environment), work)
         try:
-            kernel = Kernel(client, start, work)
             yield kernel
         finally:
-            if kernel:
-                kernel.close()
-            client.stop_channels()
-            client.context.destroy(linger=0)
+            kernel.close()
 
 
 def _environment_with(ipykernel: str) -> Path:

@@ -23,7 +23,7 @@ from tests.support.processes import free_port, isolated_environment, program
 from tests.support.servers import DIRECT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
 
 ARTIFACTS = Path(__file__).parents[1] / ".artifacts"
 CHROMIUM_FLAGS = [
@@ -121,7 +121,7 @@ class LabPage:
         self._bytes_received = 0
         page.add_init_script(WATCH_FREEZES)
         page.context.on("request", lambda request: self._requested(request.url))
-        page.on("console", lambda said: said.type == "error" and self.console_errors.append(said.text))
+        page.on("console", self._said)
         page.on("pageerror", lambda error: self.console_errors.append(str(error)))
         page.on("dialog", lambda dialog: dialog.accept())  # "leave this page?" when a notebook is not saved
         page.on("websocket", lambda socket: socket.on("framereceived", self._received))
@@ -130,6 +130,10 @@ class LabPage:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc != urlsplit(self.lab.url).netloc:
             self.foreign_requests.append(url)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.console_errors.append(message.text)
 
     def _received(self, payload: str | bytes) -> None:
         self._bytes_received += len(payload)

@@ -30,7 +30,7 @@ def test_display_updates_are_folded_into_the_output_that_they_change(kernel: Ker
 
 def test_an_interrupt_ends_a_cell_and_the_next_one_works(each_kernel: Kernel) -> None:
     cell = each_kernel.submit("print('go', flush=True)\nimport time\ntime.sleep(30)")
-    each_kernel.wait_for(lambda: "go" in str(each_kernel.iopub))
+    each_kernel.wait_output(cell, "go")
     each_kernel.interrupt()
     stopped = each_kernel.wait(cell, timeout=10)
     assert stopped.error is not None
