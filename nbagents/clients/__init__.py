@@ -1,5 +1,35 @@
-"""Chat clients: one module for each kind of endpoint."""
+"""Chat clients: one module for each kind of endpoint, imported when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from nbagents.clients.scripted import ScriptedChatClient, tool_call
 
-__all__ = ["ScriptedChatClient", "tool_call"]
+if TYPE_CHECKING:
+    from nbagents.clients.default import ClientChoice as ClientChoice
+    from nbagents.clients.default import choose_client as choose_client
+    from nbagents.clients.default import default_client as default_client
+    from nbagents.clients.demo import DemoChatClient as DemoChatClient
+    from nbagents.clients.local import LocalChatClient as LocalChatClient
+    from nbagents.clients.recorded import RecordedChatClient as RecordedChatClient
+
+_HOMES = {
+    "ClientChoice": "default",
+    "DemoChatClient": "demo",
+    "LocalChatClient": "local",
+    "RecordedChatClient": "recorded",
+    "choose_client": "default",
+    "default_client": "default",
+}
+
+__all__ = ["ScriptedChatClient", "tool_call", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nbagents.clients' has no attribute {name!r}")
+    value = getattr(import_module(f"nbagents.clients.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,59 @@
+"""The command `nbagents`: its arguments, and what it prints. The work is done elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from nbagents import __version__
+from nbagents.core import NBAgentsError
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 0, or 1 with one line of explanation on stderr."""
+    chosen = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = chosen.command
+    try:
+        return command(chosen)
+    except NBAgentsError as error:
+        print(f"nbagents: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("nbagents: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="nbagents", description="Language-model agents for the notebook.")
+    parser.add_argument("--version", action="version", version=f"nbagents {__version__}")
+    subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in (_add_local,):
+        add(subcommands)
+    return parser
+
+
+def _add_local(subcommands: Subcommands) -> None:
+    local = subcommands.add_parser("local", help="the model that runs on this machine, without a key")
+    actions = local.add_subparsers(required=True, metavar="ACTION")
+    install = actions.add_parser("install", help="fetch its weights, about 93 MB, unless they are there")
+    install.add_argument("--path", action="store_true", help="print nothing but the path of the weights")
+    install.set_defaults(command=_local_install)
+
+
+def _local_install(chosen: argparse.Namespace) -> int:
+    from nbagents.clients.local import local_extra_installed
+    from nbagents.clients.weights import find_weights, install_weights
+
+    present = find_weights()
+    path = present or install_weights(progress=not chosen.path)
+    if chosen.path:
+        print(path)
+        return 0
+    print(f"The weights {'are there already' if present else 'have been fetched'}: {path}")
+    if not local_extra_installed():
+        print('The model needs llama.cpp too. Run: pip install "nbagents[local]"')
+    return 0
