@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -50,3 +51,10 @@ def clean_environment() -> Iterator[None]:
             patch.delenv(name)
         patch.setenv("MPLBACKEND", "Agg")
         yield
+
+
+@pytest.fixture(autouse=True)
+def empty_run_log() -> None:
+    """Each test sees only its own runs; the package is not imported for a test that does not use it."""
+    if runlog := sys.modules.get("nbagents.core.runlog"):
+        runlog.run_log().clear()
