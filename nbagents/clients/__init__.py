@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from nbagents.clients.default import default_client as default_client
     from nbagents.clients.demo import DemoChatClient as DemoChatClient
     from nbagents.clients.local import LocalChatClient as LocalChatClient
+    from nbagents.clients.openai_chat import OpenAIChatClient as OpenAIChatClient
     from nbagents.clients.recorded import RecordedChatClient as RecordedChatClient
 
 _HOMES = {
     "ClientChoice": "default",
     "DemoChatClient": "demo",
     "LocalChatClient": "local",
+    "OpenAIChatClient": "openai_chat",
     "RecordedChatClient": "recorded",
     "choose_client": "default",
     "default_client": "default",

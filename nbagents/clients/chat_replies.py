@@ -1,0 +1,164 @@
+"""From what a Chat Completions server sends, a whole reply or the chunks of a stream, to updates: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nbagents.core.content import (
+    Content,
+    FunctionCall,
+    ReasoningContent,
+    RefusalContent,
+    TextContent,
+    UsageContent,
+)
+from nbagents.core.updates import ChatResponseUpdate
+from nbagents.core.usage import Usage
+
+
+class ReplyReader:
+    """Reads one reply, whole or in chunks. What it does not know it ignores.
+
+    Attributes:
+        error: the `error` object that the server sent instead of a reply or within it.
+        seen: chunks that belong to a reply.
+        finish_reason: why the reply ended; None until the server has said so.
+        reasons: the reply has `reasoning_content`, which some providers want back with the results of its calls.
+    """
+
+    def __init__(self) -> None:
+        self.error: Any = None
+        self.seen = 0
+        self.finish_reason: str | None = None
+        self.reasons = False
+        self._response_id: str | None = None
+        self._model: str | None = None
+
+    def read_chunk(self, chunk: Any) -> ChatResponseUpdate | None:
+        """Return the increment that `chunk` is; None if it holds nothing."""
+        if not isinstance(chunk, dict):
+            return None
+        contents: list[Content] = []
+        finish_reason = None
+        choice = _first_choice(chunk)
+        if choice is not None:
+            delta = choice.get("delta")
+            if delta:
+                text = delta.get("content")
+                if len(delta) > 1 or not isinstance(text, str):
+                    contents = list(self._contents(delta))
+                elif text:
+                    contents = [TextContent(text)]
+            finish_reason = choice.get("finish_reason")
+        return self._update(chunk, contents, finish_reason)
+
+    def read_reply(self, body: Any) -> ChatResponseUpdate | None:
+        """Return the whole reply as one update; None if `body` is no chat completion."""
+        choice = _first_choice(body) if isinstance(body, dict) else None
+        message = choice.get("message") if choice is not None else None
+        if choice is None or not isinstance(message, dict):
+            self.error = body.get("error") if isinstance(body, dict) else None
+            return None
+        contents = list(self._contents(message, whole=True))
+        called = any(isinstance(content, FunctionCall) for content in contents)
+        # A plain reply is whole, so a server that names no reason has finished.
+        return self._update(body, contents, choice.get("finish_reason") or ("tool_calls" if called else "stop"))
+
+    def _update(
+        self, source: dict[str, Any], contents: list[Content], finish_reason: str | None
+    ) -> ChatResponseUpdate | None:
+        self.seen += 1
+        new = contents or finish_reason
+        if source.get("usage") and (usage := read_usage(source["usage"])) is not None:
+            new = contents = [*contents, UsageContent(usage)]
+        if finish_reason:
+            self.finish_reason = "tool_calls" if finish_reason == "function_call" else finish_reason
+        if self._response_id is None:  # some gateways give each chunk an id of its own: the first one counts
+            self._response_id = source.get("id") or None
+        if self._model is None and (model := source.get("model")):
+            new = self._model = model
+        if source.get("error"):
+            self.error = source["error"]
+        if not new:
+            return None
+        return ChatResponseUpdate(
+            contents,
+            "assistant",
+            response_id=self._response_id,
+            model=self._model,
+            finish_reason=self.finish_reason,
+            raw=source,
+        )
+
+    def _contents(self, message: Mapping[str, Any], *, whole: bool = False) -> Iterator[Content]:
+        """The content of a delta or of a whole message: reasoning first, then text, then calls."""
+        thought = message.get("reasoning_content")
+        if thought:
+            self.reasons = True
+        thought = thought or message.get("reasoning")
+        if thought and isinstance(thought, str):
+            yield ReasoningContent(thought)
+        text = message.get("content")
+        if isinstance(text, str):
+            if text:
+                yield TextContent(text)
+        elif isinstance(text, list):
+            yield from _parts(text)
+        if refusal := message.get("refusal"):
+            yield RefusalContent(refusal)
+        for place, entry in enumerate(message.get("tool_calls") or ()):
+            if isinstance(entry, dict) and entry.get("type") in (None, "", "function"):
+                yield _call(entry, place if whole else entry.get("index"))
+        if legacy := message.get("function_call"):
+            yield _call({"function": legacy}, 0)
+
+
+def read_usage(counts: Any) -> Usage | None:
+    """Return the counts that a server reports; None if it reports none."""
+    if not isinstance(counts, dict):
+        return None
+    of_prompt = counts.get("prompt_tokens_details") or {}
+    of_completion = counts.get("completion_tokens_details") or {}
+    cached = _count(of_prompt.get("cached_tokens"))
+    usage = Usage(
+        input_tokens=_count(counts.get("prompt_tokens")),
+        output_tokens=_count(counts.get("completion_tokens")),
+        total_tokens=_count(counts.get("total_tokens")),
+        cached_input_tokens=_count(counts.get("prompt_cache_hit_tokens")) if cached is None else cached,
+        cache_write_tokens=_count(of_prompt.get("cache_write_tokens")),
+        reasoning_tokens=_count(of_completion.get("reasoning_tokens")),
+    )
+    return None if usage == Usage() else usage
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _first_choice(source: dict[str, Any]) -> dict[str, Any] | None:
+    """The choice of index 0: others are alternatives that nobody asked for."""
+    for choice in source.get("choices") or ():
+        if isinstance(choice, dict) and not choice.get("index"):
+            return choice
+    return None
+
+
+def _call(entry: Mapping[str, Any], index: int | None) -> FunctionCall:
+    function = entry.get("function") or {}
+    return FunctionCall(entry.get("id") or None, function.get("name") or "", function.get("arguments"), index=index)
+
+
+def _parts(parts: list[Any]) -> Iterator[Content]:
+    """Content in parts, as some providers send text and thinking."""
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and part.get("text"):
+            yield TextContent(part["text"])
+        elif kind == "refusal" and part.get("refusal"):
+            yield RefusalContent(part["refusal"])
+        elif kind == "thinking":
+            thought = part.get("thinking")
+            pieces = [thought] if isinstance(thought, str) else [p.get("text") for p in thought or ()]
+            if text := "".join(piece for piece in pieces if piece):
+                yield ReasoningContent(text)

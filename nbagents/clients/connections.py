@@ -1,0 +1,193 @@
+"""Who talks to the endpoint: one AsyncOpenAI per event loop, closed inside its loop, and the limit of calls at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nbagents.core.errors import ConfigurationError
+from nbagents.core.secrets import register_secret
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An AsyncOpenAI for one event loop.
+
+    Attributes:
+        client: what sends.
+        owned: we made its connections and close them.
+        shared: its connections may also be used on other loops, by the user or by us.
+    """
+
+    client: AsyncOpenAI
+    owned: bool = False
+    shared: bool = False
+
+
+class LoopClients:
+    """One AsyncOpenAI for each event loop: a pooled connection cannot change loops.
+
+    Each is held by an async generator of its loop. `asyncio.run` closes such generators before it closes the loop, and
+    the loop itself closes one that nobody holds any more, so ours are closed inside their loop either way.
+
+    Args:
+        open_client: makes the client for the running loop.
+    """
+
+    def __init__(self, open_client: Callable[[], Opened]) -> None:
+        self._open_client = open_client
+        self._held: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Held] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    async def current(self) -> Opened:
+        """Return the client of the running loop.
+
+        Raises:
+            ConfigurationError: a client that was passed in is closed, or a factory gave something else.
+        """
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            held = self._held.get(loop)
+        if held is not None and not held.opened.client.is_closed():
+            return held.opened
+        opened = self._open_client()
+        if opened.client.is_closed():
+            raise ConfigurationError(
+                "The AsyncOpenAI passed as client= is closed.", hint="Pass an open one, or a function that makes one."
+            )
+        register_secret(opened.client.api_key)
+        holder = _hold(opened, weakref.ref(self))
+        await anext(holder)
+        with self._lock:
+            self._held[loop] = _Held(opened, holder)
+        return opened
+
+    def _forget(self, loop: asyncio.AbstractEventLoop, opened: Opened) -> None:
+        with self._lock:
+            held = self._held.get(loop)
+            if held is not None and held.opened is opened:
+                del self._held[loop]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    opened: Opened
+    holder: AsyncGenerator[None, None]
+
+
+async def _hold(opened: Opened, owner: weakref.ref[LoopClients]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        if (clients := owner()) is not None:  # weak: dropping the owner must be enough to end this generator
+            clients._forget(asyncio.get_running_loop(), opened)
+        if opened.owned:
+            await opened.client.close()
+
+
+def clients_of(settings: Callable[[], dict[str, Any]]) -> LoopClients:
+    """Clients made from `settings` of AsyncOpenAI, or with `azure_endpoint` of AsyncAzureOpenAI."""
+
+    def open_client() -> Opened:
+        import openai
+
+        # Not the client's own HTTP client: that one tries to close itself when it is collected, on whatever loop runs.
+        made = {**settings(), "http_client": openai.DefaultAsyncHttpxClient()}
+        azure = "azure_endpoint" in made
+        return Opened(openai.AsyncAzureOpenAI(**made) if azure else openai.AsyncOpenAI(**made), owned=True)
+
+    return LoopClients(open_client)
+
+
+def borrowed_clients(client: AsyncOpenAI) -> LoopClients:
+    """Clients with the settings of the user's `client`, which is never closed.
+
+    Where it has the HTTP client that openai makes by default, each loop gets connections of its own, and `client`
+    itself is never used: it may have pooled connections of another loop. An HTTP client of the user's may have
+    proxies, certificates or a transport that cannot be copied, so it is used as it is.
+    """
+
+    def open_client() -> Opened:
+        import openai
+
+        if _has_default_http_client(client):
+            return Opened(client.with_options(http_client=openai.DefaultAsyncHttpxClient()), owned=True)
+        return Opened(client, shared=True)
+
+    return LoopClients(open_client)
+
+
+def factory_clients(factory: Callable[[], AsyncOpenAI]) -> LoopClients:
+    """Clients that the user's `factory` makes, one for each loop; they are the user's to close."""
+
+    def open_client() -> Opened:
+        import openai
+
+        client = factory()
+        if not isinstance(client, openai.AsyncOpenAI):
+            raise ConfigurationError(
+                f"The function passed as client= must return an AsyncOpenAI, not {type(client).__name__}."
+            )
+        return Opened(client)
+
+    return LoopClients(open_client)
+
+
+def _has_default_http_client(client: AsyncOpenAI) -> bool:
+    """Whether openai made the HTTP client itself; there is no public way to ask. In doubt it is the user's."""
+    http_client = getattr(client, "_client", None)
+    return type(http_client).__name__ == "AsyncHttpxClientWrapper"
+
+
+class ConcurrencyLimit:
+    """At most `limit` at once, across tasks, threads and event loops; who comes first goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            with self._lock:
+                left_the_queue = future in self._waiting
+                if left_the_queue:
+                    self._waiting.remove(future)
+            if not left_the_queue:
+                self._hand_over()  # the place was given to us just before the cancellation
+            raise
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            while self._waiting:
+                future = self._waiting.popleft()
+                try:
+                    future.get_loop().call_soon_threadsafe(_wake, future)
+                except RuntimeError:
+                    continue  # its loop is closed, nobody waits there any more
+                return
+            self._free += 1
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

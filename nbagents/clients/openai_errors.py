@@ -1,0 +1,217 @@
+"""What can go wrong in a call through the openai client, as one error of our tree that says what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nbagents.core.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConfigurationError,
+    ConnectionFailedError,
+    InvalidReplyError,
+    ModelError,
+    ModelNotFoundError,
+    ModelTimeoutError,
+    NBAgentsError,
+    RateLimitError,
+    ServerError,
+)
+from nbagents.core.secrets import redact_exception
+
+_SERVER_TEXT_SHOWN = 300
+_BODY_KEPT = 2_000
+_HALF_MASKED = re.compile(r"[^\s'\"]*\*{3,}[^\s'\"]*")
+_HTML = re.compile(r"^\s*<(?:!doctype|html|head|body)", re.I)
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What an error should tell about the call that failed.
+
+    Attributes:
+        model: the model that was asked for.
+        host: host and port of the endpoint.
+        begun: the reply had begun to arrive.
+    """
+
+    model: str
+    host: str
+    begun: bool = False
+
+
+def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
+    """Return `error`, raised by a call through the openai client, as one of ours; raise it `from error`.
+
+    `error` itself is made harmless: its texts are redacted, and the frames of its traceback, whose variables hold the
+    headers and so the key, are dropped.
+    """
+    _make_harmless(error)
+    if isinstance(error, NBAgentsError):
+        return error
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        return _status_error(error, facts)
+    if isinstance(error, openai.APITimeoutError):
+        return _timeout(error, facts)
+    if isinstance(error, openai.APIConnectionError):
+        return _no_connection(error, facts)
+    if isinstance(error, openai.APIError):
+        return reported_error(error.body or error.message, facts)
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return invalid_reply("something that is no JSON", getattr(error, "doc", ""), facts)
+    names = {kind.__name__ for kind in type(error).__mro__}  # of httpx2 or of httpx: the user may bring either
+    if "TimeoutException" in names:
+        return _timeout(error, facts)
+    if "RequestError" in names:
+        return _no_connection(error, facts)
+    if isinstance(error, openai.OpenAIError | TypeError | ValueError):
+        return ConfigurationError(
+            f"The request for {facts.host} cannot be built: {error}",
+            hint="Check the options and client_kwargs of the run, and the settings of the client.",
+        )
+    return ModelError(f"The call to {facts.host} failed: {type(error).__name__}: {error}")
+
+
+def reported_error(reported: Any, facts: CallFacts, *, status: int | None = None) -> ModelError:
+    """Return the error that the server reports in an `error` object, within a stream or instead of a reply."""
+    code = reported.get("code") if isinstance(reported, dict) else None
+    if status is None and isinstance(code, int) and 400 <= code < 600:
+        status = code
+    kind = str(reported.get("type") or "") if isinstance(reported, dict) else ""
+    if status is None and "rate_limit" in f"{code} {kind}":
+        status = 429
+    if status is None and "invalid_request" in kind:
+        status = 400
+    text = _body_text(reported)
+    return _of_status(status or 500, f"{facts.host} reported an error", reported, text, {}, facts)
+
+
+def invalid_reply(what: str, text: str, facts: CallFacts) -> InvalidReplyError:
+    """Return the error of a reply with status 200 that is no chat completion."""
+    if _HTML.match(text):
+        title = _TITLE.search(text)
+        what = f"an HTML page{f' ({title.group(1).strip()[:100]!r})' if title else ''}"
+    return InvalidReplyError(
+        f"{facts.host} answered with {what} instead of a chat completion.",
+        hint="Check base_url: it must lead to an OpenAI-compatible API and usually ends in /v1.",
+        status=200,
+        body_text=_without_keys(text[:_BODY_KEPT]) or None,
+    )
+
+
+def _status_error(error: Any, facts: CallFacts) -> ModelError:
+    response = error.response
+    headers = {name: value for name, value in response.headers.items() if name.lower() != "set-cookie"}
+    opening = f"{facts.host} refused the request"
+    return _of_status(response.status_code, opening, error.body, response.text, headers, facts)
+
+
+def _of_status(
+    status: int, opening: str, body: Any, text: str, headers: Mapping[str, str], facts: CallFacts
+) -> ModelError:
+    said = _server_text(body, text)
+    code = str(body.get("code") or "") if isinstance(body, dict) else ""
+    kind, message, hint = _kind_of(status, code, said, opening, facts)
+    return kind(
+        f"{message} ({status}){f': {said}' if said else '.'}",
+        hint=hint,
+        retryable=False if code == "insufficient_quota" else kind.default_retryable,
+        status=status,
+        headers=headers,
+        body_text=_without_keys(text[:_BODY_KEPT]) or None,
+    )
+
+
+def _kind_of(
+    status: int, code: str, said: str, opening: str, facts: CallFacts
+) -> tuple[type[ModelError], str, str | None]:
+    """The error for a status, what it says and what to do."""
+    if status == 404 or code == "model_not_found":
+        hint = "Check the model's name; if it is right, check base_url, which usually ends in /v1."
+        return ModelNotFoundError, f"{facts.host} knows no model {facts.model!r}", hint
+    if status in (401, 403):
+        hint = "Set OPENAI_API_KEY, or pass api_key=; check that the key may use this model."
+        return AuthenticationError, f"{facts.host} refused the API key", hint
+    if code == "insufficient_quota":
+        return RateLimitError, f"The quota of this key at {facts.host} is used up", "Check plan and billing."
+    if status == 429:
+        hint = "Wait, or lower max_concurrency of the client; max_retries tries again by itself."
+        return RateLimitError, f"{facts.host} takes no more requests for the moment", hint
+    if status == 408:
+        return ModelTimeoutError, f"{facts.host} gave up waiting", "Run again."
+    if status >= 500:
+        return ServerError, f"{facts.host} failed", "The fault is the server's: run again later."
+    if code == "context_length_exceeded" or "context length" in said:
+        return BadRequestError, f"The conversation is too long for {facts.model!r}", "Shorten it, or use a new session."
+    return BadRequestError, opening, "Sending it again cannot help: check the options and messages of the run."
+
+
+def _timeout(error: Exception, facts: CallFacts) -> ModelError:
+    cause = type(error.__cause__ or error).__name__
+    if cause == "PoolTimeout":
+        return ModelTimeoutError(
+            f"No connection to {facts.host} became free in time.",
+            hint="Raise the connection limit of the HTTP client, or lower max_concurrency.",
+        )
+    if cause == "ConnectTimeout":
+        return ModelTimeoutError(
+            f"{facts.host} did not take the connection in time.", hint="Is the server running, and is base_url right?"
+        )
+    what = "stopped in the middle of its reply" if facts.begun else "did not answer in time"
+    return ModelTimeoutError(f"{facts.host} {what}.", hint="Run again, or raise timeout= of the client.")
+
+
+def _no_connection(error: Exception, facts: CallFacts) -> ModelError:
+    cause = error.__cause__ or error
+    reason = f": {cause}" if str(cause) else ""
+    if facts.begun:
+        return ConnectionFailedError(
+            f"The connection to {facts.host} broke in the middle of the reply{reason}.", hint="Run again."
+        )
+    return ConnectionFailedError(
+        f"No connection to {facts.host}{reason}.", hint="Is the server running, and is base_url right?"
+    )
+
+
+def _server_text(body: Any, text: str) -> str:
+    """What the server says about the error, in one short line."""
+    said: Any = body
+    while isinstance(said, dict):
+        said = next((said[key] for key in ("message", "error", "detail", "msg") if said.get(key)), None)
+    if not isinstance(said, str):
+        said = text
+    if _HTML.match(said):
+        title = _TITLE.search(said)
+        said = title.group(1) if title else "an HTML page"
+    line = _without_keys(" ".join(said.split()))
+    return line if len(line) <= _SERVER_TEXT_SHOWN else f"{line[:_SERVER_TEXT_SHOWN]}…"
+
+
+def _body_text(reported: Any) -> str:
+    return reported if isinstance(reported, str) else json.dumps(reported, ensure_ascii=False, default=str)
+
+
+def _without_keys(text: str) -> str:
+    """Drop what a server shows of a key: `sk-ab***yz` still has pieces of it."""
+    return _HALF_MASKED.sub("[redacted]", text)
+
+
+def _make_harmless(error: BaseException) -> None:
+    redact_exception(error)
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = None
+        current.args = tuple(_without_keys(a) if isinstance(a, str) else a for a in current.args)
+        waiting += [current.__cause__, current.__context__]
