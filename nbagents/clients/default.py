@@ -41,9 +41,9 @@ class ClientChoice:
 def default_client(*, quiet: bool = False) -> BaseChatClient:
     """Return the chat client that can be had here, and say on stderr which it is.
 
-    `NBAGENTS_CLIENT` decides: `openai`, `local`, `demo` or `replay:PATH`. Unset, it is OpenAI or the compatible server of
-    `OPENAI_BASE_URL` where `OPENAI_API_KEY` or `OPENAI_BASE_URL` is set, else an installed local model, else a scripted
-    demo. `NBAGENTS_MODEL` names the model for `openai`; by default a server of one's own is asked for its first one.
+    `NBAGENTS_CLIENT` decides: `openai`, `local`, `demo` or `replay:PATH`. Unset, it is OpenAI, or the compatible server
+    of `OPENAI_BASE_URL`, where `OPENAI_API_KEY` or `OPENAI_BASE_URL` is set; else an installed local model; else a
+    scripted demo. `NBAGENTS_MODEL` names the model for `openai`; unset, a server of one's own is asked for its first.
 
     Args:
         quiet: say nothing; `choose_client()` gives the text.

@@ -68,7 +68,7 @@ class RecordedChatClient(BaseChatClient):
         if mode == "record" and client is None:
             raise ConfigurationError("mode='record' needs a client to record.", hint="Pass it as client=.")
         self.path = Path(path).expanduser()
-        if client is None and not self.path.is_file():
+        if (client is None or mode == "replay") and not self.path.is_file():
             raise ConfigurationError(
                 f"There is no recording {self.path}.", hint="Pass client= to make it: what that answers is recorded."
             )
