@@ -31,9 +31,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nbagents", description="Language-model agents for the notebook.")
     parser.add_argument("--version", action="version", version=f"nbagents {__version__}")
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_local,):
+    for add in (_add_demo, _add_local):
         add(subcommands)
     return parser
+
+
+def _add_demo(subcommands: Subcommands) -> None:
+    demo = subcommands.add_parser("demo", help="the quickstart notebook in ./nbagents-demo, opened in JupyterLab")
+    demo.add_argument("--no-browser", action="store_true", help="run it to its end instead and write quickstart.html")
+    demo.add_argument("--force", action="store_true", help="overwrite a copy that you have edited")
+    demo.set_defaults(command=_demo)
+
+
+def _demo(chosen: argparse.Namespace) -> int:
+    from nbagents.notebook.demo import run_demo
+
+    return run_demo(browser=not chosen.no_browser, force=chosen.force, say=print)
 
 
 def _add_local(subcommands: Subcommands) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 from nbagents.core.usage import Usage
 
-UNPRICED_PROVIDERS = frozenset({"local", "scripted"})
+UNPRICED_PROVIDERS = frozenset({"demo", "local", "scripted"})
 """Nobody sells these, so no price is missing: their cost is unknown, without a warning."""
 
 
