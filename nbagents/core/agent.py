@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from contextvars import copy_context
 from typing import Any, Literal, TypeVar, overload
 
 from nbagents import loop as loops
@@ -170,7 +171,7 @@ class Agent:
             reply, _blocking(lambda: loops.stream_sync(lambda: aiter(reply), on_cancelled=_cancelled))
         )
 
-    def start(self, messages: AgentRunInputs = None, **settings: Any) -> loops.RunHandle[AgentResponse[Any]]:
+    def start(self, messages: AgentRunInputs = None, **settings: Any) -> AgentRunHandle:
         """Begin to answer `messages` on the loop thread and return the handle at once. Arguments are those of `run`.
 
         Returns:
@@ -178,7 +179,7 @@ class Agent:
             result is a `RunCancelledError`.
         """
         reply = self._reply(messages, settings, stream=True)
-        return loops.start(reply.get_final_response, on_cancelled=_cancelled)
+        return AgentRunHandle(loops.loop_thread(), reply.get_final_response, _cancelled, copy_context()).begin()
 
     def _reply(self, messages: AgentRunInputs, settings: dict[str, Any], *, stream: bool = False) -> AgentStream:
         return self._stream_of(self._prepare(messages, stream=stream, **settings))
@@ -255,6 +256,14 @@ class Agent:
             return run.response
 
         return ResponseStream(updates, finish, events=events)
+
+
+class AgentRunHandle(loops.RunHandle[AgentResponse[Any]]):
+    """A run that goes on by itself: `stop()`, `result(timeout=None)`, `done()`, `await handle`."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the run has ended, at most `timeout` seconds; tell whether it has."""
+        return _blocking(lambda: super(AgentRunHandle, self).wait(timeout))
 
 
 async def _with_heartbeat(run: Run) -> AsyncGenerator[RunEvent, None]:

@@ -269,6 +269,19 @@ def test_run_sync_in_an_async_tool_on_the_loop_thread_says_to_await():
     assert "await" in response.messages[1].results[0].result
 
 
+def test_waiting_for_a_handle_on_the_loop_thread_says_to_await():
+    agent = Agent(ScriptedChatClient(["inner", [tool_call("nested")], "ok", "ok"], delay=0.01))
+
+    @tool
+    async def nested() -> str:
+        return agent.start("q").result().text
+
+    handle = agent.start("q")
+    handle.result(5)
+    response = Agent(agent.client, tools=[nested]).run_sync("q")
+    assert "await" in response.messages[1].results[0].result
+
+
 def test_a_sync_stream_gives_pieces_as_they_come_and_the_response():
     agent = Agent(ScriptedChatClient([["Let me ", "see."]]))
     stream = agent.stream_sync("q")
