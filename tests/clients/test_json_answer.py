@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 from random import Random
 
 from hypothesis import example, given
@@ -31,7 +32,7 @@ def units(character):
 
 def pieces(text, cuts):
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    return [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(places)]
 
 
 @given(st.data(), texts, st.lists(st.integers(0, 2000)))
@@ -54,7 +55,9 @@ def test_text_is_given_out_as_soon_as_it_is_certain(data, text):
     assert len(complete) - len(got) <= 1
 
 
-@given(st.sampled_from(['{"tool": "add", "arguments": {"answer": "no"}}', '{"answer": {"a": 1}}', "{}", "{x"]), st.data())
+@given(
+    st.sampled_from(['{"tool": "add", "arguments": {"answer": "no"}}', '{"answer": {"a": 1}}', "{}", "{x"]), st.data()
+)
 def test_another_object_gives_no_text(document, data):
     decoder = AnswerDecoder()
     cuts = data.draw(st.lists(st.integers(0, 60)))

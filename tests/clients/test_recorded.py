@@ -288,8 +288,8 @@ def test_secrets_never_enter_the_file(path):
 
     call = tool_call("login", password="correct horse", note="sk-abcdefgh12345678")
     fragments = [
-        FunctionCall("c1", "login", '{"password": "battery', 0),
-        FunctionCall(None, "", ' staple", "note": "n"}', 0),
+        FunctionCall("c1", "login", '{"password": "battery', index=0),
+        FunctionCall(None, "", ' staple", "note": "n"}', index=0),
     ]
     script = [[call], [fragments[0], fragments[1]], ["Key: hunter2-", "hunter2 and sk-12345", "67890abc."]]
 
