@@ -148,6 +148,7 @@ def _execute(document: Any, notebook: Path) -> None:
         document,
         timeout=CELL_SECONDS,
         store_widget_state=False,
+        extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(notebook.parent)}},
     )
     code_cells = [(place, cell) for place, cell in enumerate(document.cells) if cell.cell_type == "code"]
@@ -168,11 +169,12 @@ def _cell_error(which: str, cell: Any, error: Exception) -> NBAgentsError:
 
 
 def _html(document: Any) -> str:
-    """The notebook as one page that fetches nothing: formulas are MathML, widgets have their static form."""
+    """The notebook as one page that loads nothing: formulas are MathML, widgets have their static form."""
     from nbconvert import HTMLExporter
 
+    no_script = "data:,"
     exporter = HTMLExporter(  # type: ignore[no-untyped-call]
-        mathjax_url="", require_js_url="", jquery_url="", embed_images=True
+        mathjax_url=no_script, require_js_url=no_script, embed_images=True
     )
     body: str = exporter.from_notebook_node(document)[0]
     return body
