@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from contextvars import copy_context
+from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 
 from nbagents import loop as loops
@@ -12,9 +13,8 @@ from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
 from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
 from nbagents.core.content import ApprovalResponse
 from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
-from nbagents.core.events import RunEvent
 from nbagents.core.loop import run_events
-from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages, replace_message
+from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
 from nbagents.core.options import check_options, merge_options
 from nbagents.core.outputs import output_format
 from nbagents.core.prices import has_price
@@ -241,11 +241,8 @@ class Agent:
             )
 
     def _stream_of(self, run: Run) -> AgentStream:
-        def events() -> AsyncGenerator[RunEvent, None]:
-            return _with_heartbeat(run)
-
         async def updates() -> AsyncGenerator[AgentResponseUpdate, None]:
-            async with aclosing(events()) as source:
+            async with aclosing(run_events(run)) as source:
                 async for event in source:
                     if event.update is not None:
                         yield event.update
@@ -255,7 +252,7 @@ class Agent:
                 raise RunCancelledError("The stream was closed before the run had begun.")
             return run.response
 
-        return ResponseStream(updates, finish, events=events)
+        return ResponseStream(updates, finish, events=lambda: run_events(run))
 
 
 class AgentRunHandle(loops.RunHandle[AgentResponse[Any]]):
@@ -264,18 +261,6 @@ class AgentRunHandle(loops.RunHandle[AgentResponse[Any]]):
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the run has ended, at most `timeout` seconds; tell whether it has."""
         return _blocking(lambda: super(AgentRunHandle, self).wait(timeout))
-
-
-async def _with_heartbeat(run: Run) -> AsyncGenerator[RunEvent, None]:
-    """The events of `run`; in a kernel its loop is woken meanwhile, so that an interrupt lands."""
-    heartbeat = loops.heartbeat()
-    heartbeat.acquire()
-    try:
-        async with aclosing(run_events(run)) as events:
-            async for event in events:
-                yield event
-    finally:
-        heartbeat.release()
 
 
 async def _awaited(reply: AgentStream) -> AgentResponse[Any]:
@@ -299,4 +284,4 @@ def _without_answers(message: Message) -> Message | None:
     kept = [content for content in message.contents if not isinstance(content, ApprovalResponse)]
     if len(kept) == len(message.contents):
         return message
-    return replace_message(message, contents=kept) if kept else None
+    return replace(message, contents=tuple(kept)) if kept else None

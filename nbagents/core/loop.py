@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
+from nbagents import loop as loops
 from nbagents.core.approvals import has_held_calls, hold_calls, needs_approval, take_up_held_calls
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.errors import (
@@ -15,7 +17,7 @@ from nbagents.core.errors import (
     RunTimeoutError,
 )
 from nbagents.core.events import RunEvent
-from nbagents.core.messages import Message, replace_message
+from nbagents.core.messages import Message
 from nbagents.core.modelcalls import Reply, request_reply
 from nbagents.core.run import Run, new_id, result_message, uninterrupted
 from nbagents.core.toolcalls import run_calls, unanswered
@@ -32,7 +34,13 @@ async def run_events(run: Run) -> AsyncGenerator[RunEvent, None]:
         NBAgentsError: the run ended early; `response` has what there is.
     """
     turn_key = run.thread.turn_key
-    await take_turn(turn_key)
+    heartbeat = loops.heartbeat()
+    heartbeat.acquire()  # in a kernel: lets an interrupt land while this waits
+    try:
+        await take_turn(turn_key)
+    except BaseException:
+        heartbeat.release()
+        raise
     try:
         try:
             yield run.begin()
@@ -51,6 +59,7 @@ async def run_events(run: Run) -> AsyncGenerator[RunEvent, None]:
         yield run.end(run.stop_reason)
     finally:
         end_turn(turn_key)
+        heartbeat.release()
 
 
 async def _conversation(run: Run) -> AsyncGenerator[RunEvent, None]:
@@ -171,10 +180,10 @@ def _cut(reply: Reply) -> bool:
 
 def _check_spent(run: Run) -> None:
     """Stop before a request that the budget does not allow."""
-    usage, budget = run.usage, run.budget
-    if budget.max_tokens is not None and usage is not None and (usage.total_tokens or 0) >= budget.max_tokens:
+    budget = run.budget
+    if budget.max_tokens is not None and run.usage is not None and (run.usage.total_tokens or 0) >= budget.max_tokens:
         raise BudgetExceededError(
-            f"The run used {usage.total_tokens} tokens; its budget is {budget.max_tokens}.",
+            f"The run used {run.usage.total_tokens} tokens; its budget is {budget.max_tokens}.",
             hint="Raise RunBudget.max_tokens, or go on with a new run on the same session.",
         )
     if budget.max_cost_usd is not None and (cost := run.cost()) is not None and cost >= budget.max_cost_usd:
@@ -196,7 +205,7 @@ async def _store_remains(run: Run) -> None:
         for message in run.partial.messages():
             texts = [content for content in message.contents if content not in message.calls]
             if texts:
-                run.take(replace_message(message, contents=texts, interrupted=True))
+                run.take(replace(message, contents=tuple(texts), interrupted=True))
     if any(message.role == "assistant" for message in run.unstored):
         await run.commit()
 

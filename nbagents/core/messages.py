@@ -172,12 +172,8 @@ def approvals_in(messages: Iterable[Message]) -> list[ApprovalResponse]:
 
 def attributed(message: Message, **known: Any) -> Message:
     """Return `message` with those of `known` that it does not have yet."""
-    return replace_message(message, **{k: v for k, v in known.items() if not getattr(message, k)})
-
-
-def replace_message(message: Message, **changes: Any) -> Message:
-    """Return a copy of `message` with `changes`."""
-    return replace(message, **changes) if changes else message
+    missing = {name: value for name, value in known.items() if not getattr(message, name)}
+    return replace(message, **missing) if missing else message
 
 
 def _close_loose(loose: list[Content], messages: list[Message]) -> None:

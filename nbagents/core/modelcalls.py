@@ -14,7 +14,7 @@ from nbagents.core.content import FunctionCall, ReasoningContent, TextContent
 from nbagents.core.errors import IncompleteStreamError, ModelError, RunTimeoutError
 from nbagents.core.events import RunEvent
 from nbagents.core.folding import UpdateFolder
-from nbagents.core.messages import Message, replace_message
+from nbagents.core.messages import Message
 from nbagents.core.options import TOOL_OPTIONS
 from nbagents.core.run import Run, describe_error, new_id
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
@@ -120,6 +120,7 @@ class _ModelCall:
         self.message_id = new_id("msg")
         self.folder = run.partial = UpdateFolder()
         self.started = time.perf_counter()
+        self.created_at = time.time()
         self.ttft: float | None = None
         self.n_deltas = 0
         self.first_delta_at: float | None = None
@@ -147,7 +148,7 @@ class _ModelCall:
             conversation_id=update.conversation_id,
             model=update.model,
             finish_reason=update.finish_reason,
-            created_at=update.created_at,
+            created_at=update.created_at or self.created_at,
             replayed=update.replayed,
             raw=update.raw,
             agent_id=run.agent.id,
@@ -235,7 +236,7 @@ def _with_ids(message: Message) -> Message:
         else content
         for content in message.contents
     ]
-    return replace_message(message, contents=contents)
+    return replace(message, contents=tuple(contents))
 
 
 def _backoff(error: ModelError, attempt: int) -> float:

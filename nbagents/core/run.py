@@ -213,7 +213,8 @@ class Run:
         """Store what is not stored yet, together."""
         if self.unstored:
             messages, self.unstored = self.unstored, []
-            await uninterrupted(self.thread.on_new_message(*messages))
+            saving = self.thread.on_new_message(*messages)
+            await (uninterrupted(saving) if self.thread.history.waits else saving)
 
     def cost(self) -> float | None:
         """US dollars of all model requests so far; None once a price or a count is unknown."""

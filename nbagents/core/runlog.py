@@ -10,6 +10,7 @@ from nbagents.core.events import RunEvent
 
 MAX_RUNS = 1_000
 MAX_CHARACTERS = 256_000_000
+_LONG_TEXTS = {"llm.succeeded": "text", "llm.failed": "text", "tool.succeeded": "result", "tool.failed": "traceback"}
 
 
 @dataclass(slots=True)
@@ -29,9 +30,8 @@ class RunRecord:
     def append(self, event: RunEvent) -> None:
         """Add what happened next."""
         self.events.append(event)
-        for value in event.payload.values():
-            if isinstance(value, str):
-                self.characters += len(value)
+        if (key := _LONG_TEXTS.get(event.name)) is not None:
+            self.characters += len(event.payload.get(key) or "")
 
     @property
     def ended(self) -> bool:

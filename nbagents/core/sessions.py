@@ -78,7 +78,13 @@ class AgentSession:
 
 
 class HistoryProvider(ABC):
-    """The storage behind a local thread. To write one, implement `get_messages` and `save_messages`."""
+    """The storage behind a local thread. To write one, implement `get_messages` and `save_messages`.
+
+    Attributes:
+        waits: saving may wait for something, so a cancelled run finishes it first.
+    """
+
+    waits = True
 
     @abstractmethod
     async def get_messages(self, session: AgentSession) -> list[Message]:
@@ -95,6 +101,8 @@ class HistoryProvider(ABC):
 
 class InMemoryHistoryProvider(HistoryProvider):
     """Keeps messages in `session.state`, so they travel with `session.to_dict()`."""
+
+    waits = False
 
     async def get_messages(self, session: AgentSession) -> list[Message]:
         """Return the stored messages of `session`, oldest first."""

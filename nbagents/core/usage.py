@@ -49,6 +49,7 @@ class Usage:
         return cls(**{**record, "partial": tuple(record.get("partial", ()))})
 
 
+_NOTHING = Usage()
 COUNTS = tuple(f.name for f in fields(Usage) if f.name != "partial")
 
 
@@ -57,9 +58,11 @@ def total_usage(reports: Iterable[Usage | None]) -> Usage | None:
 
     A field is the sum of what was reported, and named in `partial` where a request did not report it.
     """
-    rows = [report or Usage() for report in reports]
-    if all(row == Usage() for row in rows):
+    rows = [report or _NOTHING for report in reports]
+    if all(row == _NOTHING for row in rows):
         return None
+    if len(rows) == 1:
+        return rows[0]
     sums: dict[str, int] = {}
     partial = {name for row in rows for name in row.partial}
     for name in COUNTS:
