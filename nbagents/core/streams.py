@@ -70,7 +70,8 @@ class ResponseStream(Generic[U_co, R_co]):
     async def get_final_response(self) -> R_co:
         """Wait for the end and return the response; what is left of the updates is passed over."""
         if not self._ended:
-            async for _ in self._iterator or self:
+            whole = self._iterator or (self.events() if self._events else aiter(self))
+            async for _ in whole:
                 pass
         return self.finished()
 
