@@ -25,15 +25,19 @@ if TYPE_CHECKING:
     from nbagents.core import AgentRunInputs as AgentRunInputs
     from nbagents.core import AgentSession as AgentSession
     from nbagents.core import BaseChatClient as BaseChatClient
+    from nbagents.core import ChatContext as ChatContext
     from nbagents.core import ChatRequest as ChatRequest
     from nbagents.core import ChatResponse as ChatResponse
     from nbagents.core import ChatResponseUpdate as ChatResponseUpdate
+    from nbagents.core import FunctionContext as FunctionContext
     from nbagents.core import HistoryProvider as HistoryProvider
     from nbagents.core import InMemoryHistoryProvider as InMemoryHistoryProvider
     from nbagents.core import Message as Message
     from nbagents.core import NBAgentsError as NBAgentsError
     from nbagents.core import ResponseStream as ResponseStream
     from nbagents.core import RunBudget as RunBudget
+    from nbagents.core import RunContext as RunContext
+    from nbagents.core import StopRun as StopRun
     from nbagents.core import SupportsChatGetResponse as SupportsChatGetResponse
     from nbagents.core import ToolContext as ToolContext
     from nbagents.core import ToolError as ToolError
@@ -66,6 +70,10 @@ _HOMES = {
         "AgentRunInputs",
         "AgentSession",
         "BaseChatClient",
+        "ChatContext",
+        "FunctionContext",
+        "RunContext",
+        "StopRun",
         "ChatRequest",
         "ChatResponse",
         "ChatResponseUpdate",

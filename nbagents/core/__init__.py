@@ -6,8 +6,10 @@ from nbagents.core.clients import BaseChatClient, ChatRequest, SupportsChatGetRe
 from nbagents.core.errors import NBAgentsError, ToolError
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, RunEvent
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
+from nbagents.core.middleware import ChatContext, FunctionContext, StopRun
 from nbagents.core.options import UNSET, merge_options
 from nbagents.core.responses import AgentResponse, ChatResponse
+from nbagents.core.run import RunContext
 from nbagents.core.runlog import RunLog, RunRecord, run_log
 from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider
 from nbagents.core.streams import ResponseStream
@@ -24,9 +26,11 @@ __all__ = [
     "AgentRunInputs",
     "AgentSession",
     "BaseChatClient",
+    "ChatContext",
     "ChatRequest",
     "ChatResponse",
     "ChatResponseUpdate",
+    "FunctionContext",
     "FunctionTool",
     "HistoryProvider",
     "InMemoryHistoryProvider",
@@ -34,9 +38,11 @@ __all__ = [
     "NBAgentsError",
     "ResponseStream",
     "RunBudget",
+    "RunContext",
     "RunEvent",
     "RunLog",
     "RunRecord",
+    "StopRun",
     "SupportsChatGetResponse",
     "ToolContext",
     "ToolError",

@@ -15,11 +15,12 @@ from nbagents.core.content import ApprovalResponse
 from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
+from nbagents.core.middleware import Middleware, MiddlewareChain
 from nbagents.core.options import check_options, merge_options
 from nbagents.core.outputs import output_format
 from nbagents.core.prices import has_price
 from nbagents.core.responses import AgentResponse
-from nbagents.core.run import OnMessage, Run, current_run_id, new_id
+from nbagents.core.run import OnMessage, RunContext, current_run_id, new_id
 from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider, LocalThread
 from nbagents.core.streams import ResponseStream, SyncResponseStream
 from nbagents.core.tools import collect_tools
@@ -42,6 +43,7 @@ class Agent:
         options: defaults for every request, by their Chat Completions names.
         history: where the messages of its sessions are stored; in the session itself by default.
         budget: the limits of each run.
+        middleware: functions around its runs, model requests and tool calls, the outermost first.
 
     Raises:
         ConfigurationError: an argument that does not fit, naming it.
@@ -64,6 +66,7 @@ class Agent:
         options: Mapping[str, Any] | None = None,
         history: HistoryProvider | None = None,
         budget: RunBudget | None = None,
+        middleware: Iterable[Middleware] | None = None,
     ) -> None:
         if not isinstance(client, SupportsChatGetResponse):
             raise ConfigurationError(
@@ -85,6 +88,8 @@ class Agent:
         self.options = check_options(options)
         self.history = history or InMemoryHistoryProvider()
         self.budget = budget
+        self.middleware = list(middleware or ())
+        MiddlewareChain.of(self.middleware)  # what is no middleware is an error here
         for one in self.tools:
             _ = one.definition  # a tool without a schema is an error here, not at the first run
 
@@ -110,6 +115,7 @@ class Agent:
         tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
         budget: RunBudget | None = None,
+        middleware: Iterable[Middleware] | None = None,
         on_message: OnMessage | None = None,
         client_kwargs: Mapping[str, Any] | None = None,
     ) -> Awaitable[AgentResponse[Any]]: ...
@@ -123,6 +129,7 @@ class Agent:
         tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
         budget: RunBudget | None = None,
+        middleware: Iterable[Middleware] | None = None,
         on_message: OnMessage | None = None,
         client_kwargs: Mapping[str, Any] | None = None,
     ) -> AgentStream: ...
@@ -138,6 +145,7 @@ class Agent:
             tools: more tools for this run.
             options: options of this run, over the agent's; `UNSET` removes one.
             budget: the limits of this run, instead of the agent's.
+            middleware: more middleware for this run, inside the agent's.
             on_message: called with each whole message that the run adds, in causal order; may be async.
             client_kwargs: what reaches the provider untouched.
 
@@ -193,9 +201,10 @@ class Agent:
         tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
         budget: RunBudget | None = None,
+        middleware: Iterable[Middleware] | None = None,
         on_message: OnMessage | None = None,
         client_kwargs: Mapping[str, Any] | None = None,
-    ) -> Run:
+    ) -> RunContext:
         """Check the arguments of a run and put it together."""
         if session is not None and not isinstance(session, AgentSession):
             raise ConfigurationError(
@@ -214,7 +223,7 @@ class Agent:
         session = session or self.create_session()
         chosen = budget or self.budget or DEFAULT_BUDGET
         self._check_price(chosen, merged)
-        return Run(
+        return RunContext(
             agent=self,
             run_id=new_id("run"),
             session=session,
@@ -229,6 +238,7 @@ class Agent:
             output=output,
             stream=stream,
             on_message=on_message,
+            middleware=MiddlewareChain.of(self.middleware, middleware),
             parent_run_id=current_run_id.get(),
         )
 
@@ -240,7 +250,7 @@ class Agent:
                 hint='Install the extra: pip install "nbagents[prices]"; or limit max_tokens instead.',
             )
 
-    def _stream_of(self, run: Run) -> AgentStream:
+    def _stream_of(self, run: RunContext) -> AgentStream:
         async def updates() -> AsyncGenerator[AgentResponseUpdate, None]:
             async with aclosing(run_events(run)) as source:
                 async for event in source:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from nbagents.core.content import ApprovalRequest, ApprovalResponse, FunctionCall, FunctionResult
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
-from nbagents.core.run import Run, new_id
+from nbagents.core.run import RunContext, new_id
 from nbagents.core.sessions import PENDING_KEY
 
 
-def needs_approval(run: Run, call: FunctionCall) -> bool:
+def needs_approval(run: RunContext, call: FunctionCall) -> bool:
     """Whether a person must allow this call; a call that cannot run at all is simply answered."""
     tool = run.tools.get(call.name)
     if tool is None or call.invalid or not isinstance(call.arguments, dict):
@@ -17,7 +17,7 @@ def needs_approval(run: Run, call: FunctionCall) -> bool:
     return tool.needs_approval(call.arguments)
 
 
-def hold_calls(run: Run, held: list[FunctionCall]) -> list[RunEvent]:
+def hold_calls(run: RunContext, held: list[FunctionCall]) -> list[RunEvent]:
     """Keep the unfinished turn for the next run and ask for the calls in `held`; the run ends with that."""
     run.session.state[PENDING_KEY] = {"messages": run.unstored}
     run.unstored = []
@@ -42,12 +42,12 @@ def hold_calls(run: Run, held: list[FunctionCall]) -> list[RunEvent]:
     return events
 
 
-def has_held_calls(run: Run) -> bool:
+def has_held_calls(run: RunContext) -> bool:
     """Whether a turn waits in the session."""
     return PENDING_KEY in run.session.state
 
 
-def take_up_held_calls(run: Run) -> tuple[list[FunctionCall], list[FunctionCall]]:
+def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[FunctionCall]]:
     """Take the turn that waits in the session; return the calls to run and those that go on waiting.
 
     Answers count only for a call that waits, with the very arguments that were asked for. A call without an answer goes
@@ -79,7 +79,7 @@ def _matching(answer: ApprovalResponse | None, call: FunctionCall) -> ApprovalRe
     return answer
 
 
-def _refuse(run: Run, call: FunctionCall, answer: ApprovalResponse | None) -> None:
+def _refuse(run: RunContext, call: FunctionCall, answer: ApprovalResponse | None) -> None:
     if answer is None:
         text = "Not run: nobody approved this call."
     else:

@@ -18,13 +18,14 @@ from nbagents.core.errors import (
 )
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
+from nbagents.core.middleware import StopRun, stream_through
 from nbagents.core.modelcalls import Reply, request_reply
-from nbagents.core.run import Run, new_id, result_message, uninterrupted
+from nbagents.core.run import RunContext, new_id, result_message, uninterrupted
 from nbagents.core.toolcalls import run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
 
 
-async def run_events(run: Run) -> AsyncGenerator[RunEvent, None]:
+async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     """Yield the events of `run`, from `run.started` to `run.ended`.
 
     However it ends, also when the consumer leaves or is cancelled, the log has its end, the session is balanced and
@@ -44,17 +45,22 @@ async def run_events(run: Run) -> AsyncGenerator[RunEvent, None]:
     try:
         try:
             yield run.begin()
-            async with aclosing(_conversation(run)) as events:
+            events = stream_through(run.middleware.run, run, lambda: _conversation(run))
+            async with aclosing(events):
                 async for event in events:
                     yield event
+            for event in await _finish(run):
+                yield event
         except BaseException as error:
             try:
-                await uninterrupted(_store_remains(run))
+                await uninterrupted(_store_remains(run, error))
             finally:
                 ended = run.end(_stop_reason_of(error), error)
             if not isinstance(error, Exception):
                 raise  # cancelled, interrupted or left by the consumer: nobody is there to read another event
             yield ended
+            if isinstance(error, StopRun):
+                return
             raise _with_response(error, run) from error.__cause__
         yield run.end(run.stop_reason)
     finally:
@@ -62,7 +68,7 @@ async def run_events(run: Run) -> AsyncGenerator[RunEvent, None]:
         heartbeat.release()
 
 
-async def _conversation(run: Run) -> AsyncGenerator[RunEvent, None]:
+async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     """Go back and forth between model and tools until there is an answer, or a reason to stop."""
     run.transcript = await run.thread.get_messages()
     if has_held_calls(run):
@@ -97,8 +103,8 @@ async def _conversation(run: Run) -> AsyncGenerator[RunEvent, None]:
         if not reply.calls or closing or _cut(reply) or (limit is not None and run.step >= limit):
             for event in _answer_unrun(run, reply):
                 yield event
-            await run.commit()
             if reply.calls and not closing and not _cut(reply):
+                await run.commit()
                 continue
             if not closing and (retry := _settle_output(run, reply)):
                 for event in retry:
@@ -115,8 +121,24 @@ async def _conversation(run: Run) -> AsyncGenerator[RunEvent, None]:
             return
 
 
+async def _finish(run: RunContext) -> list[RunEvent]:
+    """Store the last turn, with the reply that middleware has put in the place of the model's."""
+    events = []
+    if run.reply_instead is not None:
+        if run.step == 0:  # the middleware answered without asking the model
+            events += [run.take(message, is_input=True) for message in run.inputs]
+        kept = [message for message in run.unstored if message.role != "assistant" or message.calls]
+        run.added = [message for message in run.added if message in kept or message not in run.unstored]
+        run.unstored = kept
+        for message in run.reply_instead:
+            events.append(run.take(message))
+        await run.announce(run.reply_instead)
+    await run.commit()
+    return events
+
+
 async def _answer_calls(
-    run: Run, allowed: list[FunctionCall], held: list[FunctionCall]
+    run: RunContext, allowed: list[FunctionCall], held: list[FunctionCall]
 ) -> AsyncGenerator[RunEvent, None]:
     """Run the calls in `allowed` and store the turn, or hold it back until a person has answered those in `held`."""
     async with aclosing(run_calls(run, allowed)) as events:
@@ -133,14 +155,14 @@ async def _answer_calls(
         await run.commit()
 
 
-def _take_results(run: Run) -> list[RunEvent]:
+def _take_results(run: RunContext) -> list[RunEvent]:
     """Add the results to the conversation, in the order of the calls."""
     events = [run.take(result_message(run.results[c.id])) for c in run.open_calls if c.id in run.results]
     run.open_calls, run.results = [], {}
     return events
 
 
-def _answer_unrun(run: Run, reply: Reply) -> list[RunEvent]:
+def _answer_unrun(run: RunContext, reply: Reply) -> list[RunEvent]:
     """Answer calls that are not run: the reply was cut, or the steps are used up."""
     why = "the reply was cut by its length limit" if _cut(reply) else "the step limit of this run is reached"
     events = []
@@ -150,7 +172,7 @@ def _answer_unrun(run: Run, reply: Reply) -> list[RunEvent]:
     return events
 
 
-def _settle_output(run: Run, reply: Reply) -> list[RunEvent]:
+def _settle_output(run: RunContext, reply: Reply) -> list[RunEvent]:
     """Read the value that was asked for; return the events of another try if the reply does not fit."""
     if any(isinstance(content, RefusalContent) for m in reply.messages for content in m.contents):
         run.stop_reason = "refused"
@@ -178,7 +200,7 @@ def _cut(reply: Reply) -> bool:
     return reply.finish_reason == "length"
 
 
-def _check_spent(run: Run) -> None:
+def _check_spent(run: RunContext) -> None:
     """Stop before a request that the budget does not allow."""
     budget = run.budget
     if budget.max_tokens is not None and run.usage is not None and (run.usage.total_tokens or 0) >= budget.max_tokens:
@@ -193,7 +215,7 @@ def _check_spent(run: Run) -> None:
         )
 
 
-async def _store_remains(run: Run) -> None:
+async def _store_remains(run: RunContext, error: BaseException) -> None:
     """Balance and store what a run that ended early has; without any model output the session stays as it was."""
     for call in run.open_calls:
         if call.id not in run.results:
@@ -206,11 +228,15 @@ async def _store_remains(run: Run) -> None:
             texts = [content for content in message.contents if content not in message.calls]
             if texts:
                 run.take(replace(message, contents=tuple(texts), interrupted=True))
+    if isinstance(error, StopRun):
+        run.take(Message("assistant", error.reply, run.agent.name, new_id("msg")))
     if any(message.role == "assistant" for message in run.unstored):
         await run.commit()
 
 
 def _stop_reason_of(error: BaseException) -> str:
+    if isinstance(error, StopRun):
+        return "completed"
     if isinstance(error, RunTimeoutError):
         return "timeout"
     if isinstance(error, BudgetExceededError):
@@ -218,7 +244,7 @@ def _stop_reason_of(error: BaseException) -> str:
     return "failed" if isinstance(error, Exception) else "cancelled"
 
 
-def _with_response(error: Exception, run: Run) -> NBAgentsError:
+def _with_response(error: Exception, run: RunContext) -> NBAgentsError:
     """Return `error` as one of our tree, with what there is of the response."""
     if not isinstance(error, NBAgentsError):
         wrapped = RunError(f"The run failed: {type(error).__name__}: {error}")

@@ -15,8 +15,10 @@ from nbagents.core.errors import IncompleteStreamError, ModelError, RunTimeoutEr
 from nbagents.core.events import RunEvent
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import Message
+from nbagents.core.middleware import ChatContext, stream_through
 from nbagents.core.options import TOOL_OPTIONS
-from nbagents.core.run import Run, describe_error, new_id
+from nbagents.core.responses import ChatResponse
+from nbagents.core.run import RunContext, describe_error, new_id
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 
 BREATH_SECONDS = 0.010
@@ -37,7 +39,7 @@ class Reply:
         return [call for message in self.messages for call in message.calls]
 
 
-async def request_reply(run: Run, *, offer_tools: bool) -> AsyncGenerator[RunEvent, None]:
+async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator[RunEvent, None]:
     """Ask the model, and again where that can help and nothing has been shown; leaves `run.reply`.
 
     Raises:
@@ -64,7 +66,7 @@ async def request_reply(run: Run, *, offer_tools: bool) -> AsyncGenerator[RunEve
         await asyncio.sleep(wait)
 
 
-def _build_request(run: Run, *, offer_tools: bool) -> ChatRequest:
+def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
     client = run.agent.client
     tools = [tool.definition for tool in run.tools.values()] if offer_tools else []
     options = run.options if tools else {k: v for k, v in run.options.items() if k not in TOOL_OPTIONS}
@@ -82,11 +84,12 @@ def _build_request(run: Run, *, offer_tools: bool) -> ChatRequest:
     )
 
 
-async def _attempt(run: Run, request: ChatRequest, attempt: int) -> AsyncGenerator[RunEvent, None]:
+async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> AsyncGenerator[RunEvent, None]:
     call = _ModelCall(run, attempt)
     yield run.event("llm.requested", call.facts())
-    client = run.agent.client
-    source = client.generate(request) if isinstance(client, BaseChatClient) else generate_from(client, request)
+    source = _reply_of_client(run, request)
+    if run.middleware.chat:
+        source = _through_middleware(run, request)
     if run.deadline is not None:
         source = _until(run.deadline, source)
     breathed = time.perf_counter()
@@ -110,21 +113,61 @@ async def _attempt(run: Run, request: ChatRequest, attempt: int) -> AsyncGenerat
     yield call.succeed()
 
 
+def _reply_of_client(run: RunContext, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
+    client = run.agent.client
+    return client.generate(request) if isinstance(client, BaseChatClient) else generate_from(client, request)
+
+
+async def _through_middleware(run: RunContext, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
+    """The reply with the chat middleware around it; a response that it puts in its place comes instead."""
+    context = ChatContext(run, request)
+    folder = UpdateFolder()
+    of_model: ChatResponse | None = None
+
+    async def reply() -> AsyncGenerator[ChatResponseUpdate, None]:
+        nonlocal of_model
+        async with aclosing(_reply_of_client(run, context.request)) as updates:
+            async for update in updates:
+                passed = context.on_update(update) if context.on_update else update
+                if passed is not None:
+                    folder.add(passed)
+                    yield passed
+        context.response = of_model = ChatResponse.from_folder(folder)
+
+    async with aclosing(stream_through(run.middleware.chat, context, reply)) as updates:
+        async for update in updates:
+            yield update
+    response = context.response
+    if response is None or response is of_model:
+        return
+    run.partial = UpdateFolder()  # what the model said does not count any more; what it cost does
+    response.finish_reason = response.finish_reason or "stop"
+    response.usage = response.usage or folder.usage
+    for update in response.to_updates():
+        yield update
+
+
 class _ModelCall:
     """The bookkeeping of one attempt."""
 
-    def __init__(self, run: Run, attempt: int) -> None:
+    def __init__(self, run: RunContext, attempt: int) -> None:
         self.run = run
         self.attempt = attempt
         self.request_id = new_id("req")
         self.message_id = new_id("msg")
-        self.folder = run.partial = UpdateFolder()
+        run.partial = UpdateFolder()
         self.started = time.perf_counter()
         self.created_at = time.time()
         self.ttft: float | None = None
         self.n_deltas = 0
         self.first_delta_at: float | None = None
         self.replayed = False
+
+    @property
+    def folder(self) -> UpdateFolder:
+        """The reply so far."""
+        assert self.run.partial is not None
+        return self.run.partial
 
     def facts(self) -> dict[str, object]:
         """What every event of this attempt says."""
@@ -180,6 +223,7 @@ class _ModelCall:
     def succeed(self) -> RunEvent:
         """Close the attempt; leaves `run.reply`."""
         run, folder = self.run, self.folder
+        facts = self.facts()
         run.partial = None
         run.usages.append(folder.usage)
         run.finish_reason = folder.finish_reason
@@ -194,7 +238,7 @@ class _ModelCall:
         return run.event(
             "llm.succeeded",
             {
-                **self.facts(),
+                **facts,
                 "usage": folder.usage,
                 "finish_reason": folder.finish_reason,
                 "latency_s": time.perf_counter() - self.started,

@@ -17,10 +17,10 @@ from nbagents.core.budget import RunBudget
 from nbagents.core.content import ApprovalResponse, Content, FunctionCall, FunctionResult
 from nbagents.core.events import LIVE_EVENTS, RunEvent
 from nbagents.core.folding import UpdateFolder
-from nbagents.core.messages import Message, attributed
+from nbagents.core.messages import AgentRunInputs, Message, attributed, normalize_messages
 from nbagents.core.outputs import OutputFormat
 from nbagents.core.prices import run_cost
-from nbagents.core.responses import AgentResponse
+from nbagents.core.responses import AgentResponse, joined_text
 from nbagents.core.results import error_text
 from nbagents.core.runlog import RunRecord, run_log
 from nbagents.core.secrets import redact
@@ -31,6 +31,7 @@ from nbagents.core.usage import Usage, total_usage, usage_complete
 
 if TYPE_CHECKING:
     from nbagents.core.agent import Agent
+    from nbagents.core.middleware import MiddlewareChain
     from nbagents.core.modelcalls import Reply
 
 _random = random.Random()  # of its own: seeding the global one must not bring ids back
@@ -42,6 +43,7 @@ OnMessage = Callable[[Message], Any]
 current_run_id: ContextVar[str | None] = ContextVar("current_run_id", default=None)
 """The run whose tool is being called: a run that begins inside it is its child."""
 
+_NO_ERROR = ("cancelled", "completed")
 STATUS_OF_STOP_REASON = {
     "completed": "ok",
     "refused": "ok",
@@ -56,7 +58,7 @@ STATUS_OF_STOP_REASON = {
 
 
 @dataclass(slots=True)
-class Run:
+class RunContext:
     """One run. What stands above the line is fixed when it is prepared; the loop changes what stands below.
 
     Attributes:
@@ -70,6 +72,8 @@ class Run:
         usages: the usage of each model request.
         reply: what the model answered last, until it is taken.
         partial: the reply that is still arriving.
+        reply_instead: what middleware answers in the place of the model.
+        metadata: for middleware to keep things in; nothing here looks at it.
         open_calls: calls that are not all answered yet, with the answers so far in `results`.
     """
 
@@ -87,6 +91,7 @@ class Run:
     output: OutputFormat | None
     stream: bool
     on_message: OnMessage | None
+    middleware: MiddlewareChain
     parent_run_id: str | None
     # ---
     record: RunRecord = field(init=False)
@@ -110,7 +115,23 @@ class Run:
     partial: UpdateFolder | None = None
     open_calls: list[FunctionCall] = field(default_factory=list)
     results: dict[str, FunctionResult] = field(default_factory=dict)
+    reply_instead: list[Message] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
     response: AgentResponse[Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the run so far."""
+        return joined_text(self.added)
+
+    def answer(self, messages: AgentRunInputs) -> None:
+        """Give this answer instead of the model's last one; for middleware, with or without `call_next()`.
+
+        A text becomes one message of the agent.
+        """
+        given = [Message("assistant", messages)] if isinstance(messages, str) else normalize_messages(messages)
+        named = [attributed(message, author_name=self.agent.name, message_id=new_id("msg")) for message in given]
+        self.reply_instead = named
 
     def event(self, name: str, payload: dict[str, Any], update: AgentResponseUpdate | None = None) -> RunEvent:
         """Make the next event and keep it, unless it is one that is only streamed."""
@@ -247,7 +268,7 @@ class Run:
             {
                 "stop_reason": stop_reason,
                 "finish_reason": self.finish_reason,
-                "error": describe_error(error) if error is not None and stop_reason != "cancelled" else None,
+                "error": describe_error(error) if error is not None and stop_reason not in _NO_ERROR else None,
                 "output_text": self.response.text,
                 "usage": usage,
                 "usage_complete": usage_complete(self.usages),

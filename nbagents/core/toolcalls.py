@@ -8,14 +8,15 @@ import difflib
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from nbagents.core.content import FunctionCall, FunctionResult
 from nbagents.core.errors import BudgetExceededError
 from nbagents.core.events import RunEvent
+from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.modelcalls import timed_out
 from nbagents.core.results import error_text, result_text
-from nbagents.core.run import Run, current_run_id
+from nbagents.core.run import RunContext, current_run_id
 from nbagents.core.schema import ArgumentsError
 from nbagents.core.secrets import redact
 from nbagents.core.tools import ToolContext
@@ -44,7 +45,7 @@ class _Emitted:
     payload: dict[str, Any]
 
 
-async def run_calls(run: Run, calls: Sequence[FunctionCall]) -> AsyncGenerator[RunEvent, None]:
+async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGenerator[RunEvent, None]:
     """Run `calls` concurrently and yield their events as they come; leaves the answers in `run.results`.
 
     Raises:
@@ -70,8 +71,8 @@ async def run_calls(run: Run, calls: Sequence[FunctionCall]) -> AsyncGenerator[R
             left -= 1
             run.results[report.call.id] = report.result
             event = _finished(run, report)
-            if report.error is not None and not isinstance(report.error, Exception | asyncio.CancelledError):
-                raise report.error  # KeyboardInterrupt and SystemExit are meant for the whole program
+            if _ends_the_run(report.error):
+                raise report.error
             yield event
     finally:
         for task in tasks:
@@ -84,7 +85,7 @@ def unanswered(call: FunctionCall, text: str) -> FunctionResult:
     return FunctionResult(call.call_id, call.name, text, call.id, error=text, interrupted=True)
 
 
-def _count_calls(run: Run, calls: Sequence[FunctionCall]) -> None:
+def _count_calls(run: RunContext, calls: Sequence[FunctionCall]) -> None:
     run.tool_calls += len(calls)
     limit = run.budget.max_tool_calls
     if limit is not None and run.tool_calls > limit:
@@ -94,7 +95,7 @@ def _count_calls(run: Run, calls: Sequence[FunctionCall]) -> None:
         )
 
 
-def _context_of_tools(run: Run) -> contextvars.Context:
+def _context_of_tools(run: RunContext) -> contextvars.Context:
     """The caller's context, in which the session counts as held and new runs as children of this one."""
     context = contextvars.copy_context()
     context.run(held_turns.set, held_turns.get() | {run.thread.turn_key})
@@ -103,7 +104,7 @@ def _context_of_tools(run: Run) -> contextvars.Context:
 
 
 async def _next_report(
-    run: Run, reports: asyncio.Queue[_Done | _Emitted], tasks: Sequence[asyncio.Task[None]]
+    run: RunContext, reports: asyncio.Queue[_Done | _Emitted], tasks: Sequence[asyncio.Task[None]]
 ) -> _Done | _Emitted:
     if run.deadline is None:
         return await reports.get()
@@ -114,7 +115,7 @@ async def _next_report(
         raise timed_out() from error
 
 
-async def _answer(run: Run, call: FunctionCall, reports: asyncio.Queue[_Done | _Emitted]) -> None:
+async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_Done | _Emitted]) -> None:
     """Run one call; whatever it does, a report of its end is put into `reports`."""
     loop = asyncio.get_running_loop()
     started = time.perf_counter()
@@ -129,9 +130,8 @@ async def _answer(run: Run, call: FunctionCall, reports: asyncio.Queue[_Done | _
         done(_failure(call, refusal), "invalid")
         return
     tool = run.tools[call.name]
-    assert isinstance(call.arguments, dict)
     try:
-        value = await tool.invoke(call.arguments, ToolContext(run.run_id, run.session, call.id, emit))
+        value = await _invoke(run, call, ToolContext(run.run_id, run.session, call.id, emit))
         done(FunctionResult(call.call_id, call.name, result_text(value), call.id, value=value), "ok")
     except ArgumentsError as error:
         done(_failure(call, f"The call does not fit the tool {call.name!r}: {error}."), "invalid", error)
@@ -142,6 +142,8 @@ async def _answer(run: Run, call: FunctionCall, reports: asyncio.Queue[_Done | _
             "timeout",
             error,
         )
+    except StopRun as error:
+        done(unanswered(call, "Not finished: the run was ended."), "cancelled", error)
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
@@ -152,7 +154,29 @@ async def _answer(run: Run, call: FunctionCall, reports: asyncio.Queue[_Done | _
         done(unanswered(call, f"Interrupted: {type(error).__name__}."), "cancelled", error)
 
 
-def _refusal(run: Run, call: FunctionCall) -> str | None:
+async def _invoke(run: RunContext, call: FunctionCall, context: ToolContext) -> Any:
+    """Call the tool, with the function middleware around it."""
+    tool = run.tools[call.name]
+    assert isinstance(call.arguments, dict)
+    if not run.middleware.function:
+        return await tool.invoke(call.arguments, context)
+    around = FunctionContext(run, tool, call, dict(call.arguments))
+
+    async def invoke() -> None:
+        around.result = await tool.invoke(around.arguments, context)
+
+    await call_through(run.middleware.function, around, invoke)
+    return around.result
+
+
+def _ends_the_run(error: BaseException | None) -> TypeGuard[BaseException]:
+    """KeyboardInterrupt and SystemExit are meant for the whole program, StopRun for the run."""
+    if error is None or isinstance(error, asyncio.CancelledError):
+        return False
+    return isinstance(error, StopRun) or not isinstance(error, Exception)
+
+
+def _refusal(run: RunContext, call: FunctionCall) -> str | None:
     """Why this call cannot be run at all, for the model; None if it can."""
     if call.name not in run.tools:
         near = difflib.get_close_matches(call.name, run.tools, n=1)
@@ -169,7 +193,7 @@ def _failure(call: FunctionCall, text: str) -> FunctionResult:
     return FunctionResult(call.call_id, call.name, redact(text), call.id, error=redact(text))
 
 
-def _finished(run: Run, report: _Done) -> RunEvent:
+def _finished(run: RunContext, report: _Done) -> RunEvent:
     if report.status == "ok":
         run.consecutive_errors = 0
         return run.tool_succeeded(report.call, report.result, report.duration_s)
