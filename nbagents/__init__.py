@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nbagents.core import InMemoryHistoryProvider as InMemoryHistoryProvider
     from nbagents.core import Message as Message
     from nbagents.core import NBAgentsError as NBAgentsError
+    from nbagents.core import PromptTemplate as PromptTemplate
     from nbagents.core import ResponseStream as ResponseStream
     from nbagents.core import RunBudget as RunBudget
     from nbagents.core import RunContext as RunContext
@@ -81,6 +82,7 @@ _HOMES = {
         "InMemoryHistoryProvider",
         "Message",
         "NBAgentsError",
+        "PromptTemplate",
         "ResponseStream",
         "RunBudget",
         "SupportsChatGetResponse",

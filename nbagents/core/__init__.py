@@ -13,6 +13,7 @@ from nbagents.core.run import RunContext
 from nbagents.core.runlog import RunLog, RunRecord, run_log
 from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider
 from nbagents.core.streams import ResponseStream
+from nbagents.core.templates import PromptTemplate
 from nbagents.core.tools import FunctionTool, ToolContext, tool
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 from nbagents.core.usage import Usage
@@ -36,6 +37,7 @@ __all__ = [
     "InMemoryHistoryProvider",
     "Message",
     "NBAgentsError",
+    "PromptTemplate",
     "ResponseStream",
     "RunBudget",
     "RunContext",

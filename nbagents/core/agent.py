@@ -23,6 +23,7 @@ from nbagents.core.responses import AgentResponse
 from nbagents.core.run import OnMessage, RunContext, current_run_id, new_id
 from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider, LocalThread
 from nbagents.core.streams import ResponseStream, SyncResponseStream
+from nbagents.core.templates import PromptTemplate, as_template
 from nbagents.core.tools import collect_tools
 from nbagents.core.updates import AgentResponseUpdate
 
@@ -41,9 +42,11 @@ class Agent:
         description: what it is for, for people and other agents.
         tools: functions, `@tool`s, objects with `@tool` methods; one or several.
         options: defaults for every request, by their Chat Completions names.
+        arguments: values for the instructions' template, and for tools (`ToolContext.arguments`).
         history: where the messages of its sessions are stored; in the session itself by default.
-        budget: the limits of each run.
         middleware: functions around its runs, model requests and tool calls, the outermost first.
+        budget: the limits of each run.
+        template: how `instructions` are rendered: `nbagents` (`{{$name}}`), `jinja2`, or None to send them as they are.
 
     Raises:
         ConfigurationError: an argument that does not fit, naming it.
@@ -64,9 +67,11 @@ class Agent:
         description: str | None = None,
         tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, Any] | None = None,
         history: HistoryProvider | None = None,
-        budget: RunBudget | None = None,
         middleware: Iterable[Middleware] | None = None,
+        budget: RunBudget | None = None,
+        template: PromptTemplate | str | None = None,
     ) -> None:
         if not isinstance(client, SupportsChatGetResponse):
             raise ConfigurationError(
@@ -86,6 +91,8 @@ class Agent:
         self.description = description
         self.tools = collect_tools(tools)
         self.options = check_options(options)
+        self.arguments = dict(arguments or {})
+        self.template = as_template(template)
         self.history = history or InMemoryHistoryProvider()
         self.budget = budget
         self.middleware = list(middleware or ())
@@ -115,6 +122,7 @@ class Agent:
         tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
         budget: RunBudget | None = None,
+        arguments: Mapping[str, Any] | None = None,
         middleware: Iterable[Middleware] | None = None,
         on_message: OnMessage | None = None,
         client_kwargs: Mapping[str, Any] | None = None,
@@ -129,6 +137,7 @@ class Agent:
         tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
         budget: RunBudget | None = None,
+        arguments: Mapping[str, Any] | None = None,
         middleware: Iterable[Middleware] | None = None,
         on_message: OnMessage | None = None,
         client_kwargs: Mapping[str, Any] | None = None,
@@ -145,6 +154,7 @@ class Agent:
             tools: more tools for this run.
             options: options of this run, over the agent's; `UNSET` removes one.
             budget: the limits of this run, instead of the agent's.
+            arguments: values for the instructions' template and for tools, over the agent's.
             middleware: more middleware for this run, inside the agent's.
             on_message: called with each whole message that the run adds, in causal order; may be async.
             client_kwargs: what reaches the provider untouched.
@@ -201,6 +211,7 @@ class Agent:
         tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
         budget: RunBudget | None = None,
+        arguments: Mapping[str, Any] | None = None,
         middleware: Iterable[Middleware] | None = None,
         on_message: OnMessage | None = None,
         client_kwargs: Mapping[str, Any] | None = None,
@@ -222,6 +233,7 @@ class Agent:
         output = output_format(asked)
         session = session or self.create_session()
         chosen = budget or self.budget or DEFAULT_BUDGET
+        values = {**self.arguments, **(arguments or {})}
         self._check_price(chosen, merged)
         return RunContext(
             agent=self,
@@ -230,7 +242,8 @@ class Agent:
             thread=self.thread(session),
             inputs=[kept for message in inputs if (kept := _without_answers(message)) is not None],
             answers=answers,
-            system=Message("system", self.instructions) if self.instructions else None,
+            system=self._system_message(values),
+            arguments=values,
             tools={one.name: one for one in collect_tools([*self.tools, *collect_tools(tools)])},
             options={k: v for k, v in merged.items() if k != "response_format" or output is None},
             client_kwargs=dict(client_kwargs or {}),
@@ -241,6 +254,12 @@ class Agent:
             middleware=MiddlewareChain.of(self.middleware, middleware),
             parent_run_id=current_run_id.get(),
         )
+
+    def _system_message(self, arguments: Mapping[str, Any]) -> Message | None:
+        text = self.instructions or ""
+        if self.template is not None:
+            text = self.template.render(text, arguments)
+        return Message("system", text) if text.strip() else None
 
     def _check_price(self, budget: RunBudget, options: Mapping[str, Any]) -> None:
         model = options.get("model") or getattr(self.client, "model", None) or ""

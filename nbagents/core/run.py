@@ -65,6 +65,7 @@ class RunContext:
         inputs: the messages that the caller gave.
         answers: the answers to approval requests among them.
         system: the system message, or None.
+        arguments: what the instructions were rendered with.
         stream: ask the endpoint for a stream.
         transcript: the conversation as the next request sends it, without the system message.
         added: what the run has added, without the input.
@@ -84,6 +85,7 @@ class RunContext:
     inputs: list[Message]
     answers: list[ApprovalResponse]
     system: Message | None
+    arguments: dict[str, Any]
     tools: dict[str, FunctionTool]
     options: dict[str, Any]
     client_kwargs: Mapping[str, Any]

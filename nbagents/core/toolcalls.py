@@ -131,7 +131,7 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
         return
     tool = run.tools[call.name]
     try:
-        value = await _invoke(run, call, ToolContext(run.run_id, run.session, call.id, emit))
+        value = await _invoke(run, call, ToolContext(run.run_id, run.session, call.id, run.arguments, emit))
         done(FunctionResult(call.call_id, call.name, result_text(value), call.id, value=value), "ok")
     except ArgumentsError as error:
         done(_failure(call, f"The call does not fit the tool {call.name!r}: {error}."), "invalid", error)

@@ -8,7 +8,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -31,12 +31,14 @@ class ToolContext:
         run_id: the run.
         session: the session of the run.
         call_id: our id of the call.
+        arguments: the arguments of the run (not of the call).
         emit: sends an event of the run.
     """
 
     run_id: str
     session: AgentSession
     call_id: str
+    arguments: Mapping[str, Any]
     emit: Callable[[str, dict[str, Any]], None]
 
     def emit_delta(self, text: str) -> None:

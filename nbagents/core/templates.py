@@ -1,0 +1,94 @@
+"""Instructions as templates: rendered for each run, never stored, never cached."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from nbagents.core.errors import ConfigurationError
+
+TemplateFormat = Literal["nbagents", "jinja2"]
+Missing = Literal["error", "empty"]
+
+_VARIABLE = re.compile(r"\{\{\s*\$(\w+)\s*\}\}")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """How instructions are rendered with the arguments of a run.
+
+    Args:
+        format: `nbagents` replaces `{{$name}}` and nothing else; `jinja2` is Jinja2 in its sandbox, with no escaping.
+        missing: a name without an argument is an `error`, or `empty` text.
+
+    Raises:
+        ConfigurationError: another format or policy.
+
+    Example:
+        >>> PromptTemplate("nbagents").render("Help {{$customer}} with {JSON}.", {"customer": "Ada"})
+        'Help Ada with {JSON}.'
+    """
+
+    format: TemplateFormat
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        if self.format not in get_args(TemplateFormat) or self.missing not in get_args(Missing):
+            raise ConfigurationError(
+                f"There is no template format {self.format!r} with missing={self.missing!r}.",
+                hint="Use 'nbagents' or 'jinja2', and missing='error' or 'empty'.",
+            )
+
+    def render(self, text: str, arguments: Mapping[str, Any]) -> str:
+        """Return `text` with the arguments in their places; values are not looked through again.
+
+        Raises:
+            ConfigurationError: an argument is missing, or the template is broken.
+        """
+        return self._jinja2(text, arguments) if self.format == "jinja2" else self._nbagents(text, arguments)
+
+    def _nbagents(self, text: str, arguments: Mapping[str, Any]) -> str:
+        wanted = dict.fromkeys(_VARIABLE.findall(text))
+        absent = [name for name in wanted if name not in arguments]
+        if absent and self.missing == "error":
+            raise _missing(", ".join(absent), arguments)
+        return _VARIABLE.sub(lambda match: _as_text(arguments.get(match.group(1), "")), text)
+
+    def _jinja2(self, text: str, arguments: Mapping[str, Any]) -> str:
+        from jinja2 import ChainableUndefined, StrictUndefined, TemplateError, UndefinedError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        undefined = StrictUndefined if self.missing == "error" else ChainableUndefined
+        environment = ImmutableSandboxedEnvironment(undefined=undefined, autoescape=False, keep_trailing_newline=True)
+        try:
+            return environment.from_string(text).render(dict(arguments))
+        except UndefinedError as error:
+            raise _missing(str(error), arguments) from error
+        except TemplateError as error:
+            raise ConfigurationError(f"The instructions are no valid Jinja2 template: {error}") from error
+
+
+def as_template(template: PromptTemplate | str | None) -> PromptTemplate | None:
+    """Return what an agent's argument `template` means; None leaves instructions as they are.
+
+    Raises:
+        ConfigurationError: no such format.
+    """
+    if template is None or isinstance(template, PromptTemplate):
+        return template
+    return PromptTemplate(template)  # type: ignore[arg-type]  # checked there
+
+
+def _missing(names: str, arguments: Mapping[str, Any]) -> ConfigurationError:
+    given = ", ".join(sorted(arguments)) or "none"
+    return ConfigurationError(
+        f"The instructions need arguments that are missing: {names}.",
+        hint=f"Pass them as arguments={{...}} to the agent or the run. Given: {given}.",
+    )
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict | list | tuple) else str(value)
