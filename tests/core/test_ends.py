@@ -121,6 +121,49 @@ async def test_a_closed_stream_still_has_its_response():
     assert (response.text, response.stop_reason, response.messages[0].interrupted) == ("one ", "cancelled", True)
 
 
+async def test_a_stream_that_is_left_ends_although_a_variable_holds_it():
+    """C75, C93: the next run on the session would wait for ever."""
+    agent = Agent(ScriptedChatClient(["one two three", "ok"]))
+    session = agent.create_session()
+    stream = agent.run("q", session=session, stream=True)
+    async for _ in stream:
+        break
+    assert (await asyncio.wait_for(agent.run("and?", session=session), 5)).text == "ok"
+    response = await stream.get_final_response()
+    assert (response.text, response.stop_reason) == ("one ", "cancelled")
+    assert [update async for update in stream] == []
+
+
+async def test_a_stream_ends_although_the_error_of_its_consumer_is_kept():
+    agent = Agent(ScriptedChatClient(["one two three", "ok"]))
+    session = agent.create_session()
+
+    async def consume():
+        stream = agent.run("q", session=session, stream=True)
+        async for _ in stream:
+            raise ZeroDivisionError
+
+    task = asyncio.create_task(consume())
+    await asyncio.wait([task])
+    assert (await asyncio.wait_for(agent.run("and?", session=session), 5)).text == "ok"
+    assert isinstance(task.exception(), ZeroDivisionError)
+
+
+def test_a_stream_left_at_the_end_of_the_loop_ends_in_order():
+    kept, complaints = [], []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        stream = Agent(ScriptedChatClient(["one two three"])).run("q", stream=True)
+        kept.append(stream)
+        async for _ in stream:
+            break
+
+    asyncio.run(main())
+    assert complaints == []
+    assert last_run().events[-1].payload["stop_reason"] == "cancelled"
+
+
 async def test_stopping_a_handle_ends_the_run():
     waiter = Waiter()
     waiter_began = threading.Event()
