@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from nbagents.core.content import (
     TextContent,
     UsageContent,
 )
+from nbagents.core.errors import InvalidReplyError
 from nbagents.core.updates import ChatResponseUpdate
 from nbagents.core.usage import Usage
 
@@ -36,31 +38,45 @@ class ReplyReader:
         self._model: str | None = None
 
     def read_chunk(self, chunk: Any) -> ChatResponseUpdate | None:
-        """Return the increment that `chunk` is; None if it holds nothing."""
+        """Return the increment that `chunk` is; None if it holds nothing.
+
+        Raises:
+            InvalidReplyError: it is no chunk of a chat completion.
+        """
         if not isinstance(chunk, dict):
             return None
         contents: list[Content] = []
         finish_reason = None
-        choice = _first_choice(chunk)
-        if choice is not None:
-            delta = choice.get("delta")
-            if delta:
-                text = delta.get("content")
-                if len(delta) > 1 or not isinstance(text, str):
-                    contents = list(self._contents(delta))
-                elif text:
-                    contents = [TextContent(text)]
-            finish_reason = choice.get("finish_reason")
+        try:
+            choice = _first_choice(chunk)
+            if choice is not None:
+                delta = choice.get("delta")
+                if delta:
+                    text = delta.get("content")
+                    if len(delta) > 1 or not isinstance(text, str):
+                        contents = list(self._contents(delta))
+                    elif text:
+                        contents = [TextContent(text)]
+                finish_reason = choice.get("finish_reason")
+        except (AttributeError, TypeError) as error:
+            raise _unreadable("chunk", chunk) from error
         return self._update(chunk, contents, finish_reason)
 
     def read_reply(self, body: Any) -> ChatResponseUpdate | None:
-        """Return the whole reply as one update; None if `body` is no chat completion."""
+        """Return the whole reply as one update; None if `body` is no chat completion.
+
+        Raises:
+            InvalidReplyError: it looks like one and is none.
+        """
         choice = _first_choice(body) if isinstance(body, dict) else None
         message = choice.get("message") if choice is not None else None
         if choice is None or not isinstance(message, dict):
             self.error = body.get("error") if isinstance(body, dict) else None
             return None
-        contents = list(self._contents(message, whole=True))
+        try:
+            contents = list(self._contents(message, whole=True))
+        except (AttributeError, TypeError) as error:
+            raise _unreadable("reply", body) from error
         called = any(isinstance(content, FunctionCall) for content in contents)
         # A plain reply is whole, so a server that names no reason has finished.
         return self._update(body, contents, choice.get("finish_reason") or ("tool_calls" if called else "stop"))
@@ -96,7 +112,8 @@ class ReplyReader:
         thought = message.get("reasoning_content")
         if thought:
             self.reasons = True
-        thought = thought or message.get("reasoning")
+        else:
+            thought = message.get("reasoning")
         if thought and isinstance(thought, str):
             yield ReasoningContent(thought)
         text = message.get("content")
@@ -105,10 +122,11 @@ class ReplyReader:
                 yield TextContent(text)
         elif isinstance(text, list):
             yield from _parts(text)
-        if refusal := message.get("refusal"):
+        refusal = message.get("refusal")
+        if refusal and isinstance(refusal, str):
             yield RefusalContent(refusal)
         for place, entry in enumerate(message.get("tool_calls") or ()):
-            if isinstance(entry, dict) and entry.get("type") in (None, "", "function"):
+            if entry is not None and entry.get("type") in (None, "", "function"):
                 yield _call(entry, place if whole else entry.get("index"))
         if legacy := message.get("function_call"):
             yield _call({"function": legacy}, 0)
@@ -118,8 +136,8 @@ def read_usage(counts: Any) -> Usage | None:
     """Return the counts that a server reports; None if it reports none."""
     if not isinstance(counts, dict):
         return None
-    of_prompt = counts.get("prompt_tokens_details") or {}
-    of_completion = counts.get("completion_tokens_details") or {}
+    of_prompt = _details(counts, "prompt_tokens_details")
+    of_completion = _details(counts, "completion_tokens_details")
     cached = _count(of_prompt.get("cached_tokens"))
     usage = Usage(
         input_tokens=_count(counts.get("prompt_tokens")),
@@ -130,6 +148,11 @@ def read_usage(counts: Any) -> Usage | None:
         reasoning_tokens=_count(of_completion.get("reasoning_tokens")),
     )
     return None if usage == Usage() else usage
+
+
+def _details(counts: dict[str, Any], name: str) -> dict[str, Any]:
+    details = counts.get(name)
+    return details if isinstance(details, dict) else {}
 
 
 def _count(value: Any) -> int | None:
@@ -146,7 +169,10 @@ def _first_choice(source: dict[str, Any]) -> dict[str, Any] | None:
 
 def _call(entry: Mapping[str, Any], index: int | None) -> FunctionCall:
     function = entry.get("function") or {}
-    return FunctionCall(entry.get("id") or None, function.get("name") or "", function.get("arguments"), index=index)
+    call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
+    if not (arguments is None or isinstance(arguments, str | dict)):
+        arguments = json.dumps(arguments)  # no object: kept as text, for the answer to the model
+    return FunctionCall(str(call_id) if call_id else None, str(name) if name else "", arguments, index=index)
 
 
 def _parts(parts: list[Any]) -> Iterator[Content]:
@@ -162,3 +188,11 @@ def _parts(parts: list[Any]) -> Iterator[Content]:
             pieces = [thought] if isinstance(thought, str) else [p.get("text") for p in thought or ()]
             if text := "".join(piece for piece in pieces if piece):
                 yield ReasoningContent(text)
+
+
+def _unreadable(what: str, source: Any) -> InvalidReplyError:
+    return InvalidReplyError(
+        f"The server sent a {what} that is none of a chat completion: {str(source)[:200]}",
+        hint="Check base_url: it must lead to an OpenAI-compatible API.",
+        status=200,
+    )

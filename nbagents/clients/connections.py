@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.secrets import register_secret
+from nbagents.core.tools import run_in_thread
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -58,6 +61,8 @@ class LoopClients:
             held = self._held.get(loop)
         if held is not None and not held.opened.client.is_closed():
             return held.opened
+        if "openai" not in sys.modules:  # a second of work: elsewhere, so that the loop goes on meanwhile
+            await run_in_thread(lambda: import_module("openai"))
         opened = self._open_client()
         if opened.client.is_closed():
             raise ConfigurationError(
