@@ -82,6 +82,10 @@ class LocalChatClient(BaseChatClient):
     def __repr__(self) -> str:
         return f"LocalChatClient({str(self.model_path)!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is a new client of the same server; in another process it starts a server of its own."""
+        return _unpickled, (self._settings, self.tool_rounds)
+
     async def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the reply of the local model."""
         wire = self._wire or await run_in_thread(self._connected)
@@ -108,6 +112,10 @@ class LocalChatClient(BaseChatClient):
 def local_extra_installed() -> bool:
     """Tell whether llama.cpp is there, without loading it."""
     return find_spec("xllamacpp") is not None
+
+
+def _unpickled(settings: _Settings, tool_rounds: int | None) -> LocalChatClient:
+    return LocalChatClient(settings.path, n_ctx=settings.n_ctx, n_threads=settings.n_threads, tool_rounds=tool_rounds)
 
 
 @dataclass(frozen=True, slots=True)
