@@ -20,11 +20,12 @@ from nbagents.core.options import check_options, merge_options
 from nbagents.core.outputs import output_format
 from nbagents.core.prices import has_price
 from nbagents.core.responses import AgentResponse
-from nbagents.core.run import OnMessage, RunContext, current_run_id, new_id
+from nbagents.core.run import OnMessage, RunContext, current_run, new_id
 from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider, LocalThread
 from nbagents.core.streams import ResponseStream, SyncResponseStream
+from nbagents.core.subagents import ChildSession, agent_tool
 from nbagents.core.templates import PromptTemplate, as_template
-from nbagents.core.tools import collect_tools
+from nbagents.core.tools import FunctionTool, collect_tools
 from nbagents.core.updates import AgentResponseUpdate
 
 T = TypeVar("T")
@@ -111,6 +112,25 @@ class Agent:
     def thread(self, session: AgentSession) -> LocalThread:
         """Return the door to the stored messages of `session`."""
         return LocalThread(session, self.history)
+
+    def as_tool(
+        self, name: str | None = None, description: str | None = None, *, session: ChildSession = "fresh"
+    ) -> FunctionTool:
+        """Return a tool that gives this agent `messages` and returns its answer.
+
+        The child's run is nested in the log of the caller, its text shows in the call's card, its usage counts in the
+        caller's budget, and what needs approval in it ends the caller's run with the requests.
+
+        Args:
+            name: what the model calls it; made from the agent's name by default.
+            description: what it is for; the agent's description, else the first line of its instructions.
+            session: `fresh` for each call; `shared`, one that goes on within the caller's session; `transcript`, fresh
+                and told what was said so far.
+
+        Raises:
+            ConfigurationError: nothing says what the agent is for.
+        """
+        return agent_tool(self, name, description, session)
 
     @overload
     def run(
@@ -252,7 +272,7 @@ class Agent:
             stream=stream,
             on_message=on_message,
             middleware=MiddlewareChain.of(self.middleware, middleware),
-            parent_run_id=current_run_id.get(),
+            parent=current_run.get(),
         )
 
     def _system_message(self, arguments: Mapping[str, Any]) -> Message | None:

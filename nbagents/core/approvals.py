@@ -19,10 +19,11 @@ def needs_approval(run: RunContext, call: FunctionCall) -> bool:
 
 def hold_calls(run: RunContext, held: list[FunctionCall]) -> list[RunEvent]:
     """Keep the unfinished turn for the next run and ask for the calls in `held`; the run ends with that."""
-    run.session.state[PENDING_KEY] = {"messages": run.unstored}
+    left = run.resumed | {call_id: needed.state for call_id, needed in run.needed.items()}
+    run.session.state[PENDING_KEY] = {"messages": run.unstored, "resumed": left}
     run.unstored = []
     run.stop_reason = "approval_required"
-    requests = [ApprovalRequest(call.id, call) for call in held]
+    requests = [request for call in held for request in _requests(run, call)]
     events = []
     message = Message("assistant", requests, run.agent.name, new_id("msg"))
     run.added.append(message)
@@ -42,6 +43,12 @@ def hold_calls(run: RunContext, held: list[FunctionCall]) -> list[RunEvent]:
     return events
 
 
+def _requests(run: RunContext, call: FunctionCall) -> list[ApprovalRequest]:
+    """What to ask a person: for the call itself, or what its tool needs to go on."""
+    needed = run.needed.get(call.id)
+    return needed.requests if needed else [ApprovalRequest(call.id, call)]
+
+
 def has_held_calls(run: RunContext) -> bool:
     """Whether a turn waits in the session."""
     return PENDING_KEY in run.session.state
@@ -54,7 +61,9 @@ def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[Functi
     on waiting if the run brings nothing but answers; if the conversation goes on instead, it is refused.
     """
     answers = {answer.id: answer for answer in run.answers}
-    messages: list[Message] = run.session.state.pop(PENDING_KEY)["messages"]
+    pending = run.session.state.pop(PENDING_KEY)
+    messages: list[Message] = pending["messages"]
+    run.resumed = dict(pending.get("resumed", {}))
     answered = {result.id for message in messages for result in message.results}
     waiting = [c for message in messages for c in message.calls if c.id not in answered]
     run.transcript.extend(messages)
@@ -64,7 +73,7 @@ def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[Functi
     held: list[FunctionCall] = []
     for call in waiting:
         answer = _matching(answers.get(call.id), call)
-        if answer is not None and answer.approved:
+        if (answer is not None and answer.approved) or (call.id in run.resumed and (answers or not run.inputs)):
             allowed.append(call)
         elif answer is None and not run.inputs:
             held.append(call)

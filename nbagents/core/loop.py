@@ -21,7 +21,7 @@ from nbagents.core.messages import Message
 from nbagents.core.middleware import StopRun, stream_through
 from nbagents.core.modelcalls import Reply, request_reply
 from nbagents.core.run import RunContext, new_id, result_message, uninterrupted
-from nbagents.core.toolcalls import run_calls, unanswered
+from nbagents.core.toolcalls import check_calls, run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
 
 
@@ -144,6 +144,7 @@ async def _answer_calls(
     async with aclosing(run_calls(run, allowed)) as events:
         async for event in events:
             yield event
+    held = [call for call in run.open_calls if call in held or call.id in run.needed]
     added = len(run.added)
     for event in _take_results(run):
         yield event
@@ -201,18 +202,20 @@ def _cut(reply: Reply) -> bool:
 
 
 def _check_spent(run: RunContext) -> None:
-    """Stop before a request that the budget does not allow."""
-    budget = run.budget
-    if budget.max_tokens is not None and run.usage is not None and (run.usage.total_tokens or 0) >= budget.max_tokens:
-        raise BudgetExceededError(
-            f"The run used {run.usage.total_tokens} tokens; its budget is {budget.max_tokens}.",
-            hint="Raise RunBudget.max_tokens, or go on with a new run on the same session.",
-        )
-    if budget.max_cost_usd is not None and (cost := run.cost()) is not None and cost >= budget.max_cost_usd:
-        raise BudgetExceededError(
-            f"The run cost ${cost:.4f}; its budget is ${budget.max_cost_usd:.4f}.",
-            hint="Raise RunBudget.max_cost_usd, or go on with a new run on the same session.",
-        )
+    """Stop before a request that the budget does not allow, or that of a run which this one is part of."""
+    for one in run.and_parents():
+        budget, name = one.budget, one.agent.name
+        if budget.max_tokens is not None and (spent := one.tokens()) >= budget.max_tokens:
+            raise BudgetExceededError(
+                f"The run of {name!r} used {spent} tokens; its budget is {budget.max_tokens}.",
+                hint="Raise RunBudget.max_tokens, or go on with a new run on the same session.",
+            )
+        if budget.max_cost_usd is not None and (cost := one.cost()) is not None and cost >= budget.max_cost_usd:
+            raise BudgetExceededError(
+                f"The run of {name!r} cost ${cost:.4f}; its budget is ${budget.max_cost_usd:.4f}.",
+                hint="Raise RunBudget.max_cost_usd, or go on with a new run on the same session.",
+            )
+        check_calls(one)
 
 
 async def _store_remains(run: RunContext, error: BaseException) -> None:

@@ -8,7 +8,7 @@ import os
 import random
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from nbagents.core.results import error_text
 from nbagents.core.runlog import RunRecord, run_log
 from nbagents.core.secrets import redact
 from nbagents.core.sessions import AgentSession, LocalThread
-from nbagents.core.tools import FunctionTool
+from nbagents.core.tools import ApprovalNeeded, FunctionTool
 from nbagents.core.updates import AgentResponseUpdate
 from nbagents.core.usage import Usage, total_usage, usage_complete
 
@@ -40,7 +40,7 @@ if hasattr(os, "register_at_fork"):
 
 OnMessage = Callable[[Message], Any]
 
-current_run_id: ContextVar[str | None] = ContextVar("current_run_id", default=None)
+current_run: ContextVar[RunContext | None] = ContextVar("current_run", default=None)
 """The run whose tool is being called: a run that begins inside it is its child."""
 
 _NO_ERROR = ("cancelled", "completed")
@@ -73,6 +73,10 @@ class RunContext:
         usages: the usage of each model request.
         reply: what the model answered last, until it is taken.
         partial: the reply that is still arriving.
+        parent: the run whose tool began this one; their budgets hold for this one too.
+        children: the runs that tools of this one have begun.
+        needed: calls that turned out to need a person, by their id.
+        resumed: what such calls left behind in an earlier run.
         reply_instead: what middleware answers in the place of the model.
         metadata: for middleware to keep things in; nothing here looks at it.
         open_calls: calls that are not all answered yet, with the answers so far in `results`.
@@ -94,7 +98,7 @@ class RunContext:
     stream: bool
     on_message: OnMessage | None
     middleware: MiddlewareChain
-    parent_run_id: str | None
+    parent: RunContext | None
     # ---
     record: RunRecord = field(init=False)
     transcript: list[Message] = field(default_factory=list)
@@ -117,6 +121,9 @@ class RunContext:
     partial: UpdateFolder | None = None
     open_calls: list[FunctionCall] = field(default_factory=list)
     results: dict[str, FunctionResult] = field(default_factory=dict)
+    children: list[RunContext] = field(default_factory=list)
+    needed: dict[str, ApprovalNeeded] = field(default_factory=dict)
+    resumed: dict[str, dict[str, Any]] = field(default_factory=dict)
     reply_instead: list[Message] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     response: AgentResponse[Any] | None = None
@@ -149,6 +156,10 @@ class RunContext:
         self.record = run_log().open(self.run_id)
         if self.budget.max_duration_ms is not None:
             self.deadline = time.monotonic() + self.budget.max_duration_ms / 1000
+        if self.parent is not None:
+            self.parent.children.append(self)
+            ends = [one.deadline for one in (self, self.parent) if one.deadline is not None]
+            self.deadline = min(ends, default=None)
         client = self.agent.client
         return self.event(
             "run.started",
@@ -156,7 +167,7 @@ class RunContext:
                 "agent": self.agent.name,
                 "agent_id": self.agent.id,
                 "session_id": self.session.session_id,
-                "parent_run_id": self.parent_run_id,
+                "parent_run_id": self.parent.run_id if self.parent else None,
                 "model": self.options.get("model") or getattr(client, "model", None),
                 "provider": getattr(client, "provider", None),
                 "params": {k: v for k, v in self.options.items() if k != "response_format"},
@@ -239,14 +250,29 @@ class RunContext:
             saving = self.thread.on_new_message(*messages)
             await (uninterrupted(saving) if self.thread.history.waits else saving)
 
-    def cost(self) -> float | None:
-        """US dollars of all model requests so far; None once a price or a count is unknown."""
-        return run_cost(self.model or self.options.get("model") or "", self.usages)
+    def and_parents(self) -> Iterator[RunContext]:
+        """This run, the one whose tool began it, and so on upwards."""
+        run: RunContext | None = self
+        while run is not None:
+            yield run
+            run = run.parent
 
     @property
     def usage(self) -> Usage | None:
-        """The usage of all model requests so far."""
-        return total_usage(self.usages)
+        """The usage of all model requests so far, those of sub-agents included, each once."""
+        return total_usage([*self.usages, *(child.usage for child in self.children)])
+
+    def tokens(self) -> int:
+        """The tokens that were reported so far."""
+        return (usage.total_tokens or 0) if (usage := self.usage) else 0
+
+    def cost(self) -> float | None:
+        """US dollars of what `usage` counts; None once a price or a count is unknown."""
+        costs = [child.cost() for child in self.children]
+        if self.usages:
+            costs.append(run_cost(self.model or self.options.get("model") or "", self.usages))
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if len(known) == len(costs) else None
 
     def end(self, stop_reason: str, error: BaseException | None = None) -> RunEvent:
         """Close the log and make the response."""
@@ -272,7 +298,7 @@ class RunContext:
                 "finish_reason": self.finish_reason,
                 "error": describe_error(error) if error is not None and stop_reason not in _NO_ERROR else None,
                 "output_text": self.response.text,
-                "usage": usage,
+                "usage": total_usage(self.usages),
                 "usage_complete": usage_complete(self.usages),
                 "warnings": list(self.warnings),
             },

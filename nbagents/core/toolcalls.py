@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import difflib
+import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ from nbagents.core.events import RunEvent
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.modelcalls import timed_out
 from nbagents.core.results import error_text, result_text
-from nbagents.core.run import RunContext, current_run_id
+from nbagents.core.run import RunContext, current_run
 from nbagents.core.schema import ArgumentsError
 from nbagents.core.secrets import redact
-from nbagents.core.tools import ToolContext
+from nbagents.core.tools import ApprovalNeeded, ToolContext
 from nbagents.core.turns import held_turns
 
 RAW_ARGUMENTS_SHOWN = 500
@@ -69,6 +70,8 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
                 yield run.event(report.name, {**run.call_facts(report.call), **report.payload})
                 continue
             left -= 1
+            if report.status == "held":
+                continue
             run.results[report.call.id] = report.result
             event = _finished(run, report)
             if _ends_the_run(report.error):
@@ -86,11 +89,17 @@ def unanswered(call: FunctionCall, text: str) -> FunctionResult:
 
 
 def _count_calls(run: RunContext, calls: Sequence[FunctionCall]) -> None:
-    run.tool_calls += len(calls)
+    for one in run.and_parents():
+        one.tool_calls += len(calls)
+        check_calls(one)
+
+
+def check_calls(run: RunContext) -> None:
+    """Raise BudgetExceededError if the run has asked for more calls than its budget allows."""
     limit = run.budget.max_tool_calls
     if limit is not None and run.tool_calls > limit:
         raise BudgetExceededError(
-            f"The model asked for {run.tool_calls} tool calls; the budget of this run is {limit}.",
+            f"The run of {run.agent.name!r} asked for {run.tool_calls} tool calls; its budget is {limit}.",
             hint="Raise RunBudget.max_tool_calls.",
         )
 
@@ -99,7 +108,7 @@ def _context_of_tools(run: RunContext) -> contextvars.Context:
     """The caller's context, in which the session counts as held and new runs as children of this one."""
     context = contextvars.copy_context()
     context.run(held_turns.set, held_turns.get() | {run.thread.turn_key})
-    context.run(current_run_id.set, run.run_id)
+    context.run(current_run.set, run)
     return context
 
 
@@ -117,11 +126,15 @@ async def _next_report(
 
 async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_Done | _Emitted]) -> None:
     """Run one call; whatever it does, a report of its end is put into `reports`."""
-    loop = asyncio.get_running_loop()
+    loop, here = asyncio.get_running_loop(), threading.get_ident()
     started = time.perf_counter()
 
     def emit(name: str, payload: dict[str, Any]) -> None:
-        loop.call_soon_threadsafe(reports.put_nowait, _Emitted(call, name, payload))
+        emitted = _Emitted(call, name, payload)
+        if threading.get_ident() == here:
+            reports.put_nowait(emitted)
+        else:
+            loop.call_soon_threadsafe(reports.put_nowait, emitted)
 
     def done(result: FunctionResult, status: str, error: BaseException | None = None) -> None:
         reports.put_nowait(_Done(call, result, time.perf_counter() - started, status, error))
@@ -131,7 +144,7 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
         return
     tool = run.tools[call.name]
     try:
-        value = await _invoke(run, call, ToolContext(run.run_id, run.session, call.id, run.arguments, emit))
+        value = await _invoke(run, call, ToolContext(run, call.id, emit, run.resumed.get(call.id), run.answers))
         done(FunctionResult(call.call_id, call.name, result_text(value), call.id, value=value), "ok")
     except ArgumentsError as error:
         done(_failure(call, f"The call does not fit the tool {call.name!r}: {error}."), "invalid", error)
@@ -142,6 +155,9 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
             "timeout",
             error,
         )
+    except ApprovalNeeded as needed:
+        run.needed[call.id] = needed
+        done(unanswered(call, "Waiting for approval."), "held")
     except StopRun as error:
         done(unanswered(call, "Not finished: the run was ended."), "cancelled", error)
     except asyncio.CancelledError as error:

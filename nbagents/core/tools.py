@@ -8,16 +8,18 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from nbagents.core.content import ApprovalRequest, ApprovalResponse
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.names import VALID_NAME, safe_name
 from nbagents.core.schema import FunctionSchema
 
 if TYPE_CHECKING:
+    from nbagents.core.run import RunContext
     from nbagents.core.sessions import AgentSession
 
 Approval = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
@@ -28,18 +30,33 @@ class ToolContext:
     """What a tool may know of the run that calls it: declare a parameter of this type and it is filled in.
 
     Attributes:
-        run_id: the run.
-        session: the session of the run.
+        run: the run.
         call_id: our id of the call.
-        arguments: the arguments of the run (not of the call).
         emit: sends an event of the run.
+        resumed: what an earlier `ApprovalNeeded` of this very call left.
+        answers: the answers to its requests.
     """
 
-    run_id: str
-    session: AgentSession
+    run: RunContext
     call_id: str
-    arguments: Mapping[str, Any]
     emit: Callable[[str, dict[str, Any]], None]
+    resumed: dict[str, Any] | None = None
+    answers: Sequence[ApprovalResponse] = ()
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.run.run_id
+
+    @property
+    def session(self) -> AgentSession:
+        """The session of the run."""
+        return self.run.session
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments of the run (not of the call)."""
+        return self.run.arguments
 
     def emit_delta(self, text: str) -> None:
         """Show `text` in the call's card while the tool still runs."""
@@ -48,6 +65,18 @@ class ToolContext:
     def emit_artifact(self, name: str, payload: Any, *, kind: str = "data") -> None:
         """Hand out something that the run made, beside its answer."""
         self.emit("artifact.emitted", {"name": name, "kind": kind, "payload": payload})
+
+
+class ApprovalNeeded(Exception):
+    """Raised by a tool that cannot go on without a person: the run ends with these requests.
+
+    When they are answered, the tool is called again with `state` as `ToolContext.resumed`.
+    """
+
+    def __init__(self, requests: Sequence[ApprovalRequest], state: dict[str, Any]) -> None:
+        super().__init__(f"{len(requests)} calls need approval")
+        self.requests = list(requests)
+        self.state = state
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,136 @@
+"""An agent as a tool of another."""
+
+import json
+
+import pytest
+
+from nbagents import Agent, AgentSession, RunBudget, ScriptedChatClient, run_log, tool, tool_call
+from nbagents.core.errors import BudgetExceededError, ConfigurationError, ServerError
+from tests.core.test_loop import assert_balanced
+
+
+def child(*replies, **settings):
+    return Agent(ScriptedChatClient(replies), "Answer questions of cooks.\nBe kind.", name="cook", **settings)
+
+
+def parent(agent, *replies, **settings):
+    script = replies or ([tool_call("cook", messages="soup?")], "done")
+    return Agent(ScriptedChatClient(script), tools=[agent], **settings)
+
+
+async def test_an_agent_is_a_tool_with_one_parameter(ask):
+    cook = child("with salt")
+    definition = cook.as_tool().definition
+    assert (definition.name, definition.description) == ("cook", "Answer questions of cooks.")
+    assert list(definition.parameters["properties"]) == ["messages"]
+    response = await ask(parent(cook), "q")
+    assert response.messages[1].results[0].result == "with salt"
+    assert cook.client.requests[0].messages[-1].text == "soup?"
+
+
+async def test_the_child_run_is_nested_and_its_text_shows_in_the_card():
+    agent = parent(child("with salt"))
+    events = [event async for event in agent.run("q", stream=True).events()]
+    assert "".join(e.payload["text"] for e in events if e.name == "tool.delta") == "with salt"
+    outer, inner = run_log().runs()[-2:]
+    assert inner.events[0].payload["parent_run_id"] == outer.run_id
+
+
+async def test_usage_of_a_child_counts_once_also_when_it_fails(ask):
+    """C88"""
+    agent = parent(
+        child("a word", ["half ", ServerError("down")]),
+        [tool_call("cook", messages="1")],
+        [tool_call("cook", messages="2")],
+        "done",
+    )
+    response = await ask(agent, "q")
+    runs = [run_log().get(response.run_id), *run_log().runs()[-2:]]
+    own = [run.events[-1].payload["usage"] for run in {r.run_id: r for r in runs}.values()]
+    assert response.usage.total_tokens == sum(usage.total_tokens for usage in own if usage)
+    assert "down" in response.messages[3].results[0].result
+
+
+async def test_the_budget_of_the_parent_holds_for_the_child(ask):
+    """C88"""
+    cook = child([tool_call("nothing")], "never", tools=[tool(name="nothing")(lambda: "x" * 100)])
+    agent = parent(cook)
+    with pytest.raises(BudgetExceededError) as caught:
+        await ask(agent, "q", budget=RunBudget(max_tokens=3))
+    assert len(cook.client.requests) == 1
+    assert caught.value.response.stop_reason == "budget_exhausted"
+    with pytest.raises(BudgetExceededError):
+        await ask(parent(child([tool_call("nothing")], "x")), "q", budget=RunBudget(max_tool_calls=1))
+
+
+@pytest.fixture
+def removed():
+    return []
+
+
+@pytest.fixture
+def guarded(removed):
+    @tool(approval="always")
+    def remove(path: str) -> str:
+        """Remove."""
+        removed.append(path)
+        return f"removed {path}"
+
+    return parent(child([tool_call("remove", path="a")], "The child is done.", tools=[remove]))
+
+
+async def test_approvals_of_a_child_surface_and_go_back_to_it(ask, guarded, removed):
+    session = guarded.create_session()
+    response = await ask(guarded, "q", session=session)
+    assert response.stop_reason == "approval_required"
+    assert [r.call.name for r in response.approvals] == ["remove"]
+    assert await guarded.thread(session).get_messages() == []
+    session = AgentSession.from_dict(json.loads(json.dumps(session.to_dict())))
+    response = await ask(guarded, [r.approve() for r in response.approvals], session=session)
+    assert (response.text, removed) == ("done", ["a"])
+    stored = await guarded.thread(session).get_messages()
+    assert_balanced(stored)
+    assert stored[2].results[0].result == "The child is done."
+
+
+async def test_a_denial_reaches_the_child(ask, guarded, removed):
+    session = guarded.create_session()
+    (request,) = (await ask(guarded, "q", session=session)).approvals
+    response = await ask(guarded, request.deny("keep it"), session=session)
+    assert (response.text, removed) == ("done", [])
+
+
+async def test_going_on_without_an_answer_refuses_the_call_of_the_child(ask, guarded, removed):
+    session = guarded.create_session()
+    await ask(guarded, "q", session=session)
+    response = await ask(guarded, "never mind", session=session)
+    assert (response.text, removed) == ("done", [])
+    assert "nobody approved" in guarded.client.requests[-1].messages[2].results[0].result
+
+
+async def test_the_sessions_of_a_child_are_fresh_shared_or_told(ask):
+    script = ([tool_call("cook", messages="1")], [tool_call("cook", messages="2")], "done")
+    expected = {"fresh": ["2"], "shared": ["1", "one", "2"], "transcript": ["q", "2"]}
+    for kind, texts in expected.items():
+        cook = child("one", "two")
+        agent = Agent(ScriptedChatClient(script), tools=[cook.as_tool(session=kind)])
+        session = agent.create_session()
+        await ask(agent, "q", session=session)
+        assert [m.text for m in cook.client.requests[1].messages[1:]] == texts, kind
+        json.dumps(session.to_dict())
+
+
+def test_an_agent_that_says_nothing_of_itself_is_no_tool():
+    with pytest.raises(ConfigurationError, match="description"):
+        Agent(ScriptedChatClient([]), tools=[Agent(ScriptedChatClient([]), name="x")])
+    with pytest.raises(ConfigurationError, match="fresh"):
+        child().as_tool(session="new")
+
+
+def test_two_agents_with_names_that_services_refuse_are_two_tools():
+    """C63"""
+    agents = [Agent(ScriptedChatClient([]), "Help.", name=name) for name in ("天气", "新闻", "Help Desk", "Help/Desk")]
+    names = [one.name for one in Agent(ScriptedChatClient([]), tools=agents).tools]
+    assert len(set(names)) == 4
+    with pytest.raises(ConfigurationError, match="Two tools"):
+        Agent(ScriptedChatClient([]), tools=[child(), tool(name="cook")(lambda: None)])
