@@ -101,6 +101,7 @@ def invalid_reply(what: str, text: str, facts: CallFacts) -> InvalidReplyError:
     return InvalidReplyError(
         f"{facts.host} answered with {what} instead of a chat completion.",
         hint="Check base_url: it must lead to an OpenAI-compatible API and usually ends in /v1.",
+        retryable=facts.begun,  # chunks came before it: not another server, but a fault on the way
         status=200,
         body_text=_without_keys(text[:_BODY_KEPT]) or None,
     )
