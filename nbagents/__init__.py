@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nbagents.core import ChatRequest as ChatRequest
     from nbagents.core import ChatResponse as ChatResponse
     from nbagents.core import ChatResponseUpdate as ChatResponseUpdate
+    from nbagents.core import ContextProvider as ContextProvider
     from nbagents.core import FunctionContext as FunctionContext
     from nbagents.core import HistoryProvider as HistoryProvider
     from nbagents.core import InMemoryHistoryProvider as InMemoryHistoryProvider
@@ -83,6 +84,7 @@ _HOMES = {
         "Message",
         "NBAgentsError",
         "PromptTemplate",
+        "ContextProvider",
         "ResponseStream",
         "RunBudget",
         "SupportsChatGetResponse",

@@ -8,6 +8,7 @@ from nbagents.core.events import EVENT_TO_CHUNK_KIND, RunEvent
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import ChatContext, FunctionContext, StopRun
 from nbagents.core.options import UNSET, merge_options
+from nbagents.core.providers import ContextProvider
 from nbagents.core.responses import AgentResponse, ChatResponse
 from nbagents.core.run import RunContext
 from nbagents.core.runlog import RunLog, RunRecord, run_log
@@ -31,6 +32,7 @@ __all__ = [
     "ChatRequest",
     "ChatResponse",
     "ChatResponseUpdate",
+    "ContextProvider",
     "FunctionContext",
     "FunctionTool",
     "HistoryProvider",

@@ -19,6 +19,7 @@ from nbagents.core.middleware import Middleware, MiddlewareChain
 from nbagents.core.options import check_options, merge_options
 from nbagents.core.outputs import output_format
 from nbagents.core.prices import has_price
+from nbagents.core.providers import ContextProvider, check_providers
 from nbagents.core.responses import AgentResponse
 from nbagents.core.run import OnMessage, RunContext, current_run, new_id
 from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider, LocalThread
@@ -45,6 +46,7 @@ class Agent:
         options: defaults for every request, by their Chat Completions names.
         arguments: values for the instructions' template, and for tools (`ToolContext.arguments`).
         history: where the messages of its sessions are stored; in the session itself by default.
+        context_providers: they add to each run and see its result.
         middleware: functions around its runs, model requests and tool calls, the outermost first.
         budget: the limits of each run.
         template: how `instructions` are rendered: `nbagents` (`{{$name}}`), `jinja2`, or None to send them as they are.
@@ -70,6 +72,7 @@ class Agent:
         options: Mapping[str, Any] | None = None,
         arguments: Mapping[str, Any] | None = None,
         history: HistoryProvider | None = None,
+        context_providers: Iterable[ContextProvider] | None = None,
         middleware: Iterable[Middleware] | None = None,
         budget: RunBudget | None = None,
         template: PromptTemplate | str | None = None,
@@ -96,6 +99,7 @@ class Agent:
         self.template = as_template(template)
         self.history = history or InMemoryHistoryProvider()
         self.budget = budget
+        self.context_providers = check_providers(context_providers)
         self.middleware = list(middleware or ())
         MiddlewareChain.of(self.middleware)  # what is no middleware is an error here
         for one in self.tools:

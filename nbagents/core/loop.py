@@ -45,6 +45,10 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     try:
         try:
             yield run.begin()
+            run.transcript = await run.thread.get_messages()
+            run.history = len(run.transcript)
+            for provider in run.agent.context_providers:
+                await provider.before_run(run)
             events = stream_through(run.middleware.run, run, lambda: _conversation(run))
             async with aclosing(events):
                 async for event in events:
@@ -70,7 +74,6 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
 
 async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     """Go back and forth between model and tools until there is an answer, or a reason to stop."""
-    run.transcript = await run.thread.get_messages()
     if has_held_calls(run):
         async with aclosing(_answer_calls(run, *take_up_held_calls(run))) as events:
             async for event in events:
@@ -134,6 +137,7 @@ async def _finish(run: RunContext) -> list[RunEvent]:
             events.append(run.take(message))
         await run.announce(run.reply_instead)
     await run.commit()
+    await _tell_providers(run)
     return events
 
 
@@ -235,6 +239,13 @@ async def _store_remains(run: RunContext, error: BaseException) -> None:
         run.take(Message("assistant", error.reply, run.agent.name, new_id("msg")))
     if any(message.role == "assistant" for message in run.unstored):
         await run.commit()
+    run.error, run.stop_reason = error, _stop_reason_of(error)
+    await _tell_providers(run)
+
+
+async def _tell_providers(run: RunContext) -> None:
+    for provider in reversed(run.agent.context_providers):
+        await provider.after_run(run)
 
 
 def _stop_reason_of(error: BaseException) -> str:

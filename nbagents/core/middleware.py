@@ -94,6 +94,10 @@ class MiddlewareChain:
             levels[_level_of(middleware)].append(middleware)
         return cls(**levels)
 
+    def inside(self, inner: MiddlewareChain) -> MiddlewareChain:
+        """Return this chain with `inner` inside it."""
+        return MiddlewareChain([*self.run, *inner.run], [*self.chat, *inner.chat], [*self.function, *inner.function])
+
 
 def stream_through(
     middleware: Sequence[Middleware], context: Any, source: Callable[[], AsyncGenerator[T, None]]

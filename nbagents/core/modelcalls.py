@@ -76,7 +76,7 @@ def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
         options = {**options, "response_format": run.output.to_option()}
     forced = getattr(client, "streaming", None)
     return ChatRequest(
-        messages=[run.system, *run.transcript] if run.system else list(run.transcript),
+        messages=run.conversation(),
         options=options,
         tools=tools,
         stream=run.stream if forced is None else forced,

@@ -78,6 +78,9 @@ class RunContext:
         needed: calls that turned out to need a person, by their id.
         resumed: what such calls left behind in an earlier run.
         reply_instead: what middleware answers in the place of the model.
+        provided: messages of context providers; requests have them between history and input.
+        history: how many messages of the transcript were there before the run.
+        error: what ended the run early, for those who look after it.
         metadata: for middleware to keep things in; nothing here looks at it.
         open_calls: calls that are not all answered yet, with the answers so far in `results`.
     """
@@ -125,6 +128,9 @@ class RunContext:
     needed: dict[str, ApprovalNeeded] = field(default_factory=dict)
     resumed: dict[str, dict[str, Any]] = field(default_factory=dict)
     reply_instead: list[Message] | None = None
+    provided: list[Message] = field(default_factory=list)
+    history: int = 0
+    error: BaseException | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     response: AgentResponse[Any] | None = None
 
@@ -233,6 +239,13 @@ class RunContext:
 
     def _result_update(self, result: FunctionResult) -> AgentResponseUpdate:
         return self.update(result_message(result), [result])
+
+    def conversation(self) -> list[Message]:
+        """The messages of the next request."""
+        system = [self.system] if self.system else []
+        if not self.provided:
+            return [*system, *self.transcript]
+        return [*system, *self.transcript[: self.history], *self.provided, *self.transcript[self.history :]]
 
     async def announce(self, messages: Sequence[Message]) -> None:
         """Tell `on_message` of whole messages."""

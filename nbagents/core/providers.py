@@ -1,0 +1,87 @@
+"""Context providers: they add messages, instructions, tools or middleware to a run before it, and see it after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from nbagents.core.errors import ConfigurationError
+from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
+from nbagents.core.middleware import Middleware, MiddlewareChain
+from nbagents.core.tools import collect_tools
+
+if TYPE_CHECKING:
+    from nbagents.core.run import RunContext
+
+SOURCE = "source"
+"""The field of a message that names the provider which added it."""
+
+
+class ContextProvider:
+    """Adds to a run what it should know. To write one, implement `before_run`, `after_run` or both.
+
+    Providers are asked in order before a run and told in reverse order after it, however it ended.
+
+    Example:
+        >>> class Clock(ContextProvider):
+        ...     async def before_run(self, context):
+        ...         self.add(context, instructions="It is noon.")
+    """
+
+    @property
+    def name(self) -> str:
+        """What its messages name as their source."""
+        return type(self).__name__
+
+    async def before_run(self, context: RunContext) -> None:
+        """Look at `context.inputs` and `context.session` and add what helps, with `self.add`."""
+
+    async def after_run(self, context: RunContext) -> None:
+        """Look at `context.added`, `context.stop_reason` and `context.error`."""
+
+    def add(
+        self,
+        context: RunContext,
+        *,
+        messages: AgentRunInputs = None,
+        instructions: str | None = None,
+        tools: Iterable[Any] | Any | None = None,
+        middleware: Iterable[Middleware] | None = None,
+    ) -> None:
+        """Add to the requests of this run; nothing of it is stored in the session.
+
+        Args:
+            context: the run.
+            messages: they stand between the history and the input, and name this provider as their source.
+            instructions: a line more for the system message.
+            tools: tools more for the model.
+            middleware: middleware more, inside that of the agent and the run.
+
+        Raises:
+            ConfigurationError: a tool of that name is there already, or something else that does not fit.
+        """
+        marked = [
+            Message(m.role, m.contents, m.author_name, m.message_id, extra={**(m.extra or {}), SOURCE: self.name})
+            for m in normalize_messages(messages)
+        ]
+        context.provided.extend(marked)
+        if instructions:
+            lines = [context.system.text] if context.system else []
+            context.system = Message("system", "\n".join([*lines, instructions]))
+        if tools is not None:
+            context.tools = {one.name: one for one in collect_tools([*context.tools.values(), *collect_tools(tools)])}
+        if middleware is not None:
+            context.middleware = context.middleware.inside(MiddlewareChain.of(middleware))
+
+
+def check_providers(providers: Iterable[ContextProvider] | None) -> list[ContextProvider]:
+    """Return `providers` as a list.
+
+    Raises:
+        ConfigurationError: something that is no provider.
+    """
+    checked = list(providers or ())
+    for provider in checked:
+        if not isinstance(provider, ContextProvider):
+            raise ConfigurationError(f"A context provider is a ContextProvider, not {type(provider).__name__}.")
+    return checked
