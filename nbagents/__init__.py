@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from nbagents.core import merge_options as merge_options
     from nbagents.core import normalize_messages as normalize_messages
     from nbagents.core import run_log as run_log
+    from nbagents.core import set_price as set_price
     from nbagents.core import tool as tool
     from nbagents.extension import load_ipython_extension as load_ipython_extension
     from nbagents.extension import unload_ipython_extension as unload_ipython_extension
@@ -94,6 +95,7 @@ _HOMES = {
         "merge_options",
         "normalize_messages",
         "run_log",
+        "set_price",
         "tool",
     ),
     "nbagents.extension": ("load_ipython_extension", "unload_ipython_extension"),

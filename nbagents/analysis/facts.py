@@ -12,13 +12,16 @@ from nbagents.analysis.jsontext import json_text
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
-from nbagents.core.prices import request_cost
+from nbagents.core.prices import request_cost, warn_of_unknown_price
 from nbagents.core.responses import joined_text
 from nbagents.core.results import MAX_RESULT_CHARACTERS
 from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.runlog import RunRecord, run_log
 from nbagents.core.secrets import redact
 from nbagents.core.usage import Usage, total_usage, usage_complete
+
+FREE_PROVIDERS = frozenset({"scripted", "local", "demo"})
+"""Clients that cost nothing and have no price: nobody needs to be warned of that."""
 
 
 class TokenCounts:
@@ -68,7 +71,9 @@ class RequestFacts(TokenCounts):
     @cached_property
     def cost(self) -> float | None:
         """US dollars; None if the price or a count is unknown."""
-        return request_cost(self.model or "", self.usage, provider=self.run.facts["provider"])
+        if self.usage is not None and self.run.facts["provider"] not in FREE_PROVIDERS:
+            warn_of_unknown_price(self.model or "")
+        return request_cost(self.model or "", self.usage)
 
     @property
     def error_type(self) -> str | None:

@@ -8,6 +8,7 @@ from nbagents.core.events import EVENT_TO_CHUNK_KIND, RunEvent
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import ChatContext, FunctionContext, StopRun
 from nbagents.core.options import UNSET, merge_options
+from nbagents.core.prices import set_price
 from nbagents.core.providers import ContextProvider
 from nbagents.core.responses import AgentResponse, ChatResponse
 from nbagents.core.run import RunContext
@@ -54,5 +55,6 @@ __all__ = [
     "merge_options",
     "normalize_messages",
     "run_log",
+    "set_price",
     "tool",
 ]

@@ -290,7 +290,7 @@ class Agent:
         if budget.max_cost_usd is not None and not has_price(model):
             raise ConfigurationError(
                 f"max_cost_usd needs a price, and that of the model {model!r} is unknown.",
-                hint='Install the extra: pip install "nbagents[prices]"; or limit max_tokens instead.',
+                hint='pip install "nbagents[prices]", or set_price(model, ...), or limit max_tokens instead.',
             )
 
     def _stream_of(self, run: RunContext) -> AgentStream:

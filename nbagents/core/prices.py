@@ -2,32 +2,90 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 
+from nbagents.core.errors import ConfigurationError
 from nbagents.core.usage import Usage
 
-UNPRICED_PROVIDERS = frozenset({"demo", "local", "scripted"})
-"""Nobody sells these, so no price is missing: their cost is unknown, without a warning."""
+MILLION = 1_000_000
 
 
-def run_cost(model: str, usages: Iterable[Usage | None], *, provider: str | None = None) -> float | None:
-    """US dollars of several requests to one model; None once the price or a count is unknown, never 0 for unknown.
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens."""
 
-    Prices are those that ship with `genai-prices`; nothing is fetched.
+    input: float
+    output: float
+    cached_input: float
+
+
+_own: dict[str, Price] = {}
+_warned: set[str] = set()
+_lock = threading.Lock()
+
+
+def set_price(model: str, *, input: float, output: float, cached_input: float | None = None) -> None:
+    """Set what a model costs, over the price table: for fine-tuned and private models.
+
+    Args:
+        model: the name that the client uses or the service returns.
+        input: US dollars per million input tokens.
+        output: US dollars per million output tokens, reasoning included.
+        cached_input: US dollars per million input tokens read from the cache; `input` by default.
+
+    Raises:
+        ConfigurationError: a price below 0.
     """
-    costs = [request_cost(model, usage, provider=provider) for usage in usages]
+    price = Price(input, output, input if cached_input is None else cached_input)
+    if min(price.input, price.output, price.cached_input) < 0:
+        raise ConfigurationError(f"A price is a number from 0, in US dollars per million tokens, not {price}.")
+    with _lock:
+        _own[model] = price
+
+
+def run_cost(model: str, usages: Iterable[Usage | None]) -> float | None:
+    """US dollars of several requests to one model; None once the price or a count is unknown, never 0 for unknown."""
+    costs = [request_cost(model, usage) for usage in usages]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if costs and len(known) == len(costs) else None
 
 
-def request_cost(model: str, usage: Usage | None, *, provider: str | None = None) -> float | None:
-    """US dollars of one request; None if the model has no known price or the counts were not reported."""
+def request_cost(model: str, usage: Usage | None) -> float | None:
+    """US dollars of one request; None if the model has no known price or the counts were not reported.
+
+    Cached tokens are part of the input and reasoning tokens part of the output: each is priced once. The table ships
+    with `genai-prices`; nothing is fetched. A fine-tuned model has a price of its own, which is unknown until
+    `set_price`.
+    """
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
-    if provider in UNPRICED_PROVIDERS or not has_price(model):
-        return None
+    own = _own.get(model)
+    if own is not None:
+        cached = min(usage.cached_input_tokens or 0, usage.input_tokens)
+        sent = (usage.input_tokens - cached) * own.input + cached * own.cached_input
+        return (sent + usage.output_tokens * own.output) / MILLION
+    return _table_cost(model, usage) if has_price(model) else None
+
+
+def has_price(model: str) -> bool:
+    """Whether the price of `model` is known."""
+    return model in _own or _in_table(model)
+
+
+def warn_of_unknown_price(model: str) -> None:
+    """Say once for each model that its cost is missing."""
+    with _lock:
+        if has_price(model) or model in _warned:
+            return
+        _warned.add(model)
+    warnings.warn(f"The price of the model {model!r} is unknown: its cost is missing. See set_price().", stacklevel=3)
+
+
+def _table_cost(model: str, usage: Usage) -> float:
     import genai_prices
 
     counts = genai_prices.Usage(
@@ -40,8 +98,7 @@ def request_cost(model: str, usage: Usage | None, *, provider: str | None = None
 
 
 @cache
-def has_price(model: str) -> bool:
-    """Whether the price of `model` is known; warns once for each model that has none."""
+def _in_table(model: str) -> bool:
     try:
         import genai_prices
     except ImportError:
@@ -49,6 +106,5 @@ def has_price(model: str) -> bool:
     try:
         genai_prices.calc_price(genai_prices.Usage(input_tokens=1, output_tokens=1), model_ref=model)
     except LookupError:
-        warnings.warn(f"The price of the model {model!r} is unknown; its cost is missing.", stacklevel=2)
         return False
     return True

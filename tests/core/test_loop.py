@@ -20,7 +20,6 @@ from nbagents import (
 from nbagents.core.content import FunctionCall, ReasoningContent, RefusalContent, TextContent
 from nbagents.core.errors import (
     BudgetExceededError,
-    ConfigurationError,
     IncompleteStreamError,
     OutputValidationError,
     RunTimeoutError,
@@ -319,11 +318,6 @@ async def test_the_budgets_of_calls_and_tokens_stop_the_run_with_what_there_is(a
     with pytest.raises(BudgetExceededError) as caught:
         await ask(Agent(client, tools=[add]), "q", budget=RunBudget(max_tokens=1))
     assert (caught.value.response.stop_reason, len(client.requests)) == ("budget_exhausted", 1)
-
-
-def test_a_cost_limit_without_a_price_is_an_error_at_the_call():
-    with pytest.warns(UserWarning, match="price"), pytest.raises(ConfigurationError, match="max_cost_usd"):
-        Agent(ScriptedChatClient(["x"], model="no-such-model")).run("q", budget=RunBudget(max_cost_usd=1))
 
 
 async def test_a_model_that_breaks_off_leaves_partial_text_marked_and_no_tool_runs(ask):
