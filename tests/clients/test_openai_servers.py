@@ -78,10 +78,9 @@ async def test_llmock_breaks_a_stream_before_any_text_and_is_asked_again(
     assert response.text == "Still here"
     (failed,) = (event for event in run_log().get(response.run_id).events if event.name == "llm.failed")
     assert failed.payload["error"]["type"] == kind.__name__
-    if fault["kind"] == "malformed":  # so short a stream is sent before we can stop reading it: llmock cannot tell
-        assert [finding["code"] for finding in llmock.verdict()["findings"]] == ["malformed_chunk_ignored"]
-    else:
-        assert_flawless(llmock)
+    # So short a stream may have been sent before we stop reading it: llmock cannot always tell that we did.
+    excused = {"malformed_chunk_ignored"} if fault["kind"] == "malformed" else set()
+    assert {finding["code"] for finding in llmock.verdict()["findings"]} <= excused
 
 
 def assert_flawless(server: LLMock) -> None:
