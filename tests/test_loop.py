@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 import types
+import weakref
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, Self
@@ -514,16 +515,25 @@ def test_stop_after_the_end_changes_nothing() -> None:
 
 
 def test_a_run_that_nobody_holds_runs_to_its_end() -> None:
-    ended = threading.Event()
+    waiting, ended = threading.Event(), threading.Event()
+    weak: list[weakref.ref[asyncio.Future[None]]] = []
 
     async def run() -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(0.05, lambda ref=future: ref.set_result(None))
+        weak.append(weakref.ref(future))
+        waiting.set()
         await future
         ended.set()
 
+    async def resolve() -> None:
+        future = weak[0]()
+        assert future is not None
+        future.set_result(None)
+
     start(run)
+    assert waiting.wait(5)
     gc.collect()
+    run_sync(resolve)
     assert ended.wait(5)
 
 
@@ -844,28 +854,67 @@ def test_outside_a_kernel_no_loop_is_woken() -> None:
 
 async def test_one_heartbeat_serves_a_loop_until_its_last_holder_lets_go(in_a_kernel: None) -> None:
     running = asyncio.get_running_loop()
-    beating: list[object] = []
+    timers: list[asyncio.TimerHandle] = []
     real = running.call_later
-    running.call_later = lambda *a, **k: beating.append(a) or real(*a, **k)  # type: ignore[method-assign, func-returns-value]
-    held = [heartbeat() for _ in range(1)]
-    held[0].acquire()
-    held += [heartbeat(), heartbeat()]
-    for more in held[1:]:
-        more.acquire()
+
+    def noted(*arguments: Any, **options: Any) -> asyncio.TimerHandle:
+        timers.append(real(*arguments, **options))
+        return timers[-1]
+
+    running.call_later = noted  # type: ignore[method-assign]
+    held = [heartbeat() for _ in range(3)]
+    for each in held:
+        each.acquire()
     assert len(set(held)) == 1
-    assert len(beating) == 1
+    assert len(timers) == 1
 
     async def release_elsewhere() -> None:
         held[1].release()
 
     await asyncio.create_task(release_elsewhere())
     held[0].release()
-    assert heartbeat() is held[0]
+    assert not timers[0].cancelled()
     held[2].release()
-    assert heartbeat() is not held[0]
-    beats = len(beating)
-    await asyncio.sleep(0.25)
-    assert len(beating) == beats + 1  # that sleep's own timer
+    assert timers[0].cancelled()
+    with heartbeat():
+        assert len(timers) == 2
+    assert timers[1].cancelled()
+
+
+def test_a_closed_loop_and_its_heartbeat_are_forgotten(in_a_kernel: None) -> None:
+    async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+        with heartbeat():
+            await answer()
+        return weakref.ref(asyncio.get_running_loop())
+
+    for factory in (asyncio.new_event_loop, uvloop.new_event_loop):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            reference = runner.run(main())
+        del runner
+        gc.collect()
+        assert reference() is None
+
+
+def test_waits_that_were_given_up_leave_nothing_with_the_run() -> None:
+    probe = Probe()
+    handle = start(probe.wait)
+
+    async def poll() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(handle, 0.001)
+
+    def referrers() -> int:
+        gc.collect()
+        return len(gc.get_referents(*gc.get_referents(handle._ended)))
+
+    handle.wait(0.001)
+    before = referrers()
+    for _ in range(20):
+        handle.wait(0.001)
+        asyncio.run(poll())
+    assert referrers() == before
+    handle.stop()
+    assert handle.wait(5)
 
 
 def test_other_threads_loops_get_no_heartbeat(in_a_kernel: None) -> None:
@@ -914,9 +963,15 @@ def test_an_exiting_interpreter_stops_everything_and_says_nothing() -> None:
                 yield "client"
             finally:
                 print("pool closed")
+        async def broken():
+            try:
+                yield "client"
+            finally:
+                raise OSError
         async def hold():
-            asyncio.get_running_loop().pool = pool = pooled()
-            await anext(pool)
+            asyncio.get_running_loop().pools = pools = pooled(), broken()
+            for pool in pools:
+                await anext(pool)
         for _ in range(30):
             asyncio.run(answer())
             run_sync(answer)
@@ -977,7 +1032,7 @@ def test_no_run_starts_while_the_interpreter_shuts_down() -> None:
 def test_a_forked_child_has_a_loop_of_its_own_and_the_parents_goes_on() -> None:
     out = run_script(
         """
-        import asyncio, os, sys
+        import asyncio, gc, os, sys
         from nbagents.loop import LoopError, run_sync, start, stream_sync
         async def answer(): return "ok"
         async def wait(): await asyncio.sleep(100)
@@ -990,7 +1045,9 @@ def test_a_forked_child_has_a_loop_of_its_own_and_the_parents_goes_on() -> None:
                 handle.result(5)
             except LoopError as error:
                 assert "fork" in str(error), error
+            del handle
             assert run_sync(answer) == "ok" and list(stream_sync(items)) == [1]
+            gc.collect()
             sys.exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         assert run_sync(answer) == "ok" and not handle.done()
@@ -1002,6 +1059,36 @@ def test_a_forked_child_has_a_loop_of_its_own_and_the_parents_goes_on() -> None:
         "error::ResourceWarning",
     )
     assert out == "both\n"
+
+
+def test_a_fork_while_another_thread_starts_the_loop_leaves_the_child_able_to() -> None:
+    out = run_script(
+        """
+        import os, signal, threading
+        from nbagents.loop import LoopThread, loop_thread, run_sync
+        async def answer(): return "ok"
+        entered, go, real = threading.Event(), threading.Event(), LoopThread.start
+        def slow(self):
+            entered.set()
+            go.wait()
+            real(self)
+        LoopThread.start = slow
+        starter = threading.Thread(target=loop_thread)
+        starter.start()
+        entered.wait()
+        pid = os.fork()
+        if pid == 0:
+            LoopThread.start = real
+            signal.alarm(20)
+            os._exit(7 if run_sync(answer) == "ok" else 1)
+        go.set()
+        starter.join()
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), run_sync(answer))
+        """,
+        "-W",
+        "error::ResourceWarning",
+    )
+    assert out == "7 ok\n"
 
 
 # --- nest_asyncio applied by the user -----------------------------------------------------------------------

@@ -5,35 +5,35 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from weakref import WeakKeyDictionary
 
-HEARTBEAT = 0.1  # seconds
+INTERVAL = 0.1  # seconds
 
 
 class Heartbeat:
-    """Wakes its loop ten times a second while anybody holds it. For that loop's thread only."""
+    """Wakes a loop ten times a second while anybody holds it. For the thread of that loop only."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._loop = loop
+    def __init__(self, *, beats: bool = True) -> None:
+        self._beats = beats
         self._holders = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def acquire(self) -> None:
-        """Hold it; each `acquire` needs its `release`, which may come from another task."""
-        if self._loop is None:
+        """Hold it, on its loop; each `acquire` needs its `release`, which may come from another task."""
+        if not self._beats:
             return
         self._holders += 1
         if self._holders == 1:
-            _beating[self._loop] = self
-            self._beat(self._loop)
+            self._beat(asyncio.get_running_loop())
 
     def release(self) -> None:
         """Let go; with its last holder it stops at once."""
-        if self._loop is None:
+        if not self._beats:
             return
         self._holders -= 1
         if self._holders == 0 and self._timer is not None:
             self._timer.cancel()
-            del _beating[self._loop]
+            self._timer = None
 
     def __enter__(self) -> None:
         self.acquire()
@@ -42,11 +42,11 @@ class Heartbeat:
         self.release()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(HEARTBEAT, self._beat, loop)
+        self._timer = loop.call_later(INTERVAL, self._beat, loop)
 
 
-_beating: dict[asyncio.AbstractEventLoop, Heartbeat] = {}
-_none_needed = Heartbeat(None)
+_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Heartbeat] = WeakKeyDictionary()
+_none_needed = Heartbeat(beats=False)
 
 
 def heartbeat() -> Heartbeat:
@@ -60,5 +60,4 @@ def heartbeat() -> Heartbeat:
         return _none_needed
     if threading.current_thread() is not threading.main_thread():  # signals land on the main thread
         return _none_needed
-    loop = asyncio.get_running_loop()
-    return _beating.get(loop) or Heartbeat(loop)
+    return _of_loop.setdefault(asyncio.get_running_loop(), Heartbeat())

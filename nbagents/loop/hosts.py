@@ -55,6 +55,11 @@ class Latch:
         if self.is_set:
             self._call()
 
+    def discard_callback(self, callback: Callable[[], object]) -> None:
+        """Forget a callback whose waiter has gone away."""
+        with suppress(ValueError):  # it has just been called
+            self._callbacks.remove(callback)
+
     def _call(self) -> None:
         while self._callbacks:
             try:
@@ -74,14 +79,11 @@ class Host(ABC):
         self.loop = loop
         self.running: set[object] = set()
         """What must live until it has ended: a loop itself holds its tasks only weakly."""
-        # Our own callbacks get a context of their own: a kernel keeps a cell's context entered while the cell
-        # runs, and a nested loop cannot enter it a second time.
-        self.own_context = contextvars.Context()
 
     def post(self, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None) -> bool:
         """Call `callback` on the loop, from any thread; False if the loop is closed."""
         try:
-            self.loop.call_soon_threadsafe(callback, *args, context=context or self.own_context)
+            self.loop.call_soon_threadsafe(callback, *args, context=context)
         except RuntimeError:
             return False
         return True
@@ -116,7 +118,7 @@ class LoopThread(Host):
         return self._thread.is_alive()
 
     def can_block_here(self) -> bool:
-        return self._thread.ident != threading.get_ident()
+        return threading.current_thread() is not self._thread
 
     def wait(self, latch: Latch, timeout: float | None) -> bool:
         if latch.is_set:
@@ -133,6 +135,7 @@ class LoopThread(Host):
         while not latch.is_set:
             left = WAIT_SLICE if deadline is None else min(WAIT_SLICE, deadline - time.monotonic())
             if left <= 0:
+                latch.discard_callback(arrived.release)
                 return False
             if not arrived.acquire(timeout=left) and not self.is_alive() and not latch.is_set:
                 raise LoopError(
@@ -184,7 +187,7 @@ class CallerLoop(Host):
         if timeout is None:
             self.loop.run_until_complete(waiter)
             return True
-        timer = self.loop.call_later(timeout, resolve, waiter, context=self.own_context)
+        timer = self.loop.call_later(timeout, resolve, waiter)
         self.loop.run_until_complete(waiter)
         timer.cancel()
         return latch.is_set

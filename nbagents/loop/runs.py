@@ -103,8 +103,11 @@ class RunHandle(Generic[T]):
                     loop.call_soon_threadsafe(resolve, waiter)
 
             self._ended.add_callback(wake)
-            with heartbeat():
-                await waiter
+            try:
+                with heartbeat():
+                    await waiter
+            finally:
+                self._ended.discard_callback(wake)
         return self.result()
 
     # What follows runs on the host's loop only, one call at a time: that is all the locking there is.
@@ -114,7 +117,7 @@ class RunHandle(Generic[T]):
             return
         self._host.running.add(self)
         self._task = self._host.loop.create_task(self._work(), context=self._context)
-        self._task.add_done_callback(self._settle, context=self._host.own_context)
+        self._task.add_done_callback(self._settle)
 
     async def _work(self) -> T:
         return await self._factory()

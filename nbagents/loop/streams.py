@@ -166,6 +166,7 @@ def stream_sync(
 
     The source runs in a copy of the caller's context, on the loop thread at most 64 items ahead of the consumer.
     Its error is raised after the items before it. An interrupt closes it, waits at most `grace` seconds for its
-    clean-up and raises KeyboardInterrupt. Raises LoopError on the loop thread.
+    clean-up and raises KeyboardInterrupt; where a loop is running with a handler of its own for interrupts (a cell
+    that also awaits), one that comes between two items is that handler's. Raises LoopError on the loop thread.
     """
     return SyncStream(factory, grace, on_cancelled)
