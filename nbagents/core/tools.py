@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from nbagents import loop as loops
 from nbagents.core.content import ApprovalRequest, ApprovalResponse
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.names import VALID_NAME, safe_name
@@ -183,7 +184,7 @@ class FunctionTool:
             kwargs[self.schema.injected] = context
         call = functools.partial(self.function, *args, **kwargs)
         async with asyncio.timeout(self.timeout):
-            result = call() if _is_async(self.function) else await run_in_thread(call)
+            result = call() if _is_async(self.function) or _stays_here() else await run_in_thread(call)
             if inspect.isawaitable(result):
                 result = await result
             if hasattr(result, "__aiter__"):
@@ -293,6 +294,11 @@ def _settle(future: asyncio.Future[Any], outcome: Any, error: BaseException | No
         future.set_exception(RuntimeError(f"the tool raised StopIteration: {error}"))
     else:
         future.set_exception(error)
+
+
+def _stays_here() -> bool:
+    """Whether a sync tool runs where the run is: the opt-in mode for what must be on the main thread."""
+    return loops.mode() == "same-thread" and threading.current_thread() is threading.main_thread()
 
 
 def _is_async(function: Any) -> bool:

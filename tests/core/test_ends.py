@@ -405,3 +405,19 @@ async def test_a_storage_that_fails_is_one_error_and_the_log_has_its_end():
     with pytest.raises(NBAgentsError, match="disk full"):
         await Agent(ScriptedChatClient(["answer"]), history=Full()).run("q")
     assert last_run().events[-1].payload["stop_reason"] == "failed"
+
+
+def test_in_same_thread_mode_a_sync_tool_runs_on_the_main_thread():
+    from nbagents import loop
+
+    @tool
+    def where() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    agent = Agent(ScriptedChatClient([[tool_call("where")], "ok"] * 2), tools=[where])
+    assert agent.run_sync("q").messages[1].results[0].result == "false"
+    loop.set_mode("same-thread")
+    try:
+        assert agent.run_sync("q").messages[1].results[0].result == "true"
+    finally:
+        loop.set_mode("thread")
