@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nbagents.core import ChatResponse as ChatResponse
     from nbagents.core import ChatResponseUpdate as ChatResponseUpdate
     from nbagents.core import ContextProvider as ContextProvider
+    from nbagents.core import FileHistoryProvider as FileHistoryProvider
     from nbagents.core import FunctionContext as FunctionContext
     from nbagents.core import HistoryProvider as HistoryProvider
     from nbagents.core import InMemoryHistoryProvider as InMemoryHistoryProvider
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from nbagents.core import ResponseStream as ResponseStream
     from nbagents.core import RunBudget as RunBudget
     from nbagents.core import RunContext as RunContext
+    from nbagents.core import SQLHistoryProvider as SQLHistoryProvider
     from nbagents.core import StopRun as StopRun
     from nbagents.core import SupportsChatGetResponse as SupportsChatGetResponse
     from nbagents.core import ToolContext as ToolContext
@@ -80,6 +82,7 @@ _HOMES = {
         "ChatRequest",
         "ChatResponse",
         "ChatResponseUpdate",
+        "FileHistoryProvider",
         "HistoryProvider",
         "InMemoryHistoryProvider",
         "Message",
@@ -88,6 +91,7 @@ _HOMES = {
         "ContextProvider",
         "ResponseStream",
         "RunBudget",
+        "SQLHistoryProvider",
         "SupportsChatGetResponse",
         "ToolContext",
         "ToolError",

@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.support.leaks",
     "tests.support.raw_server",
     "tests.support.servers",
+    "tests.support.postgres",
     "tests.support.kernels",
     "tests.support.lab",
 ]

@@ -5,6 +5,8 @@ from nbagents.core.budget import RunBudget
 from nbagents.core.clients import BaseChatClient, ChatRequest, SupportsChatGetResponse
 from nbagents.core.errors import NBAgentsError, ToolError
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, RunEvent
+from nbagents.core.history_file import FileHistoryProvider
+from nbagents.core.history_sql import SQLHistoryProvider
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import ChatContext, FunctionContext, StopRun
 from nbagents.core.options import UNSET, merge_options
@@ -34,6 +36,7 @@ __all__ = [
     "ChatResponse",
     "ChatResponseUpdate",
     "ContextProvider",
+    "FileHistoryProvider",
     "FunctionContext",
     "FunctionTool",
     "HistoryProvider",
@@ -47,6 +50,7 @@ __all__ = [
     "RunEvent",
     "RunLog",
     "RunRecord",
+    "SQLHistoryProvider",
     "StopRun",
     "SupportsChatGetResponse",
     "ToolContext",

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from nbagents import loop as loops
 from nbagents.core.approvals import has_held_calls, hold_calls, needs_approval, take_up_held_calls
+from nbagents.core.balance import balanced
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.errors import (
     BudgetExceededError,
@@ -45,7 +46,7 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     try:
         try:
             yield run.begin()
-            run.transcript = await run.thread.get_messages()
+            run.transcript = balanced(await run.thread.get_messages())
             run.history = len(run.transcript)
             for provider in run.agent.context_providers:
                 await provider.before_run(run)

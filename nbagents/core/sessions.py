@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -80,6 +81,8 @@ class AgentSession:
 class HistoryProvider(ABC):
     """The storage behind a local thread. To write one, implement `get_messages` and `save_messages`.
 
+    `delete_messages` is for storages that can forget, `storage_key` for those that several objects share.
+
     Attributes:
         waits: saving may wait for something, so a cancelled run finishes it first.
     """
@@ -93,6 +96,14 @@ class HistoryProvider(ABC):
     @abstractmethod
     async def save_messages(self, session: AgentSession, messages: Sequence[Message]) -> None:
         """Append `messages`, all of them or none."""
+
+    async def delete_messages(self, session: AgentSession) -> None:
+        """Forget the messages of `session`; a storage that does not implement this keeps them, with a warning."""
+        warnings.warn(
+            f"{type(self).__name__} cannot delete: the messages of {session.session_id!r} are still stored. "
+            "Implement delete_messages(session).",
+            stacklevel=2,
+        )
 
     def storage_key(self, session: AgentSession) -> Hashable:
         """What tells this storage of `session` from others: runs with equal keys take turns."""
@@ -111,6 +122,10 @@ class InMemoryHistoryProvider(HistoryProvider):
     async def save_messages(self, session: AgentSession, messages: Sequence[Message]) -> None:
         """Append `messages`."""
         session.state.setdefault(MESSAGES_KEY, []).extend(messages)
+
+    async def delete_messages(self, session: AgentSession) -> None:
+        """Remove the messages from the state."""
+        session.state.pop(MESSAGES_KEY, None)
 
     def storage_key(self, session: AgentSession) -> Hashable:
         """The state itself is the storage."""
@@ -148,15 +163,22 @@ class LocalThread:
         self._check()
 
     async def delete(self) -> None:
-        """Forget the messages; from then on everything but `delete` raises `ThreadDeletedError`."""
+        """Forget the messages; from then on everything but `delete` raises `ThreadDeletedError`.
+
+        That holds for this session, also when it comes back from `to_dict`; a new session of the same id begins empty.
+        A run that still goes on stores nothing more and fails.
+        """
         self.session.state[DELETED_KEY] = True
-        self.session.state.pop(MESSAGES_KEY, None)
         self.session.state.pop(PENDING_KEY, None)
+        await self.history.delete_messages(self.session)
 
     async def on_new_message(self, *messages: Message) -> None:
         """Store `messages` together: all of them or none."""
         self._check()
         await self.history.save_messages(self.session, messages)
+        if self.session.state.get(DELETED_KEY):  # deleted while these were on their way
+            await self.history.delete_messages(self.session)
+            self._check()
 
     async def get_messages(self) -> list[Message]:
         """Return the messages, oldest first."""

@@ -6,7 +6,18 @@ from pathlib import Path
 
 from tests.support.tools import check
 
-HEAVY = {"openai", "pandas", "matplotlib", "IPython", "ipywidgets", "anywidget", "numpy", "xllamacpp", "pydantic"}
+HEAVY = {
+    "openai",
+    "pandas",
+    "matplotlib",
+    "IPython",
+    "ipywidgets",
+    "anywidget",
+    "numpy",
+    "xllamacpp",
+    "pydantic",
+    "sqlalchemy",
+}
 LOADED = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
 
 

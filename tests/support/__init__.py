@@ -7,6 +7,8 @@ Fixtures, in every test module, nothing to import, started when first asked for:
     raw_server   RawServer  plays exact bytes; new for each test
     llmock       LLMock     PyPI llmock; one process per session, reset before each test
     aimock       AIMock     npm @copilotkit/aimock --strict on tests/servers/fixtures; its journal is reset
+    postgres     Postgres   Debian's PostgreSQL server; one process per session
+    postgres_url str        the URL of an empty database on it; new for each test
     kernel       Kernel     a fresh ipykernel of this environment
     each_kernel  Kernel     the same test on this ipykernel and, as `slow`, on 6.31 and 7.3
     lab          Lab        one JupyterLab server per session
@@ -44,6 +46,8 @@ RawServer. One reply per request, in order, the last one for ever; every `reply.
 LLMock  .base_url .scenario([{"type": "reply", "text": "Hi"}, ...]) .requests() .reset()
         .verdict() -> {"passed": bool, "findings": [{"code": "retry_after_ignored", ...}], ...}
 AIMock  .base_url .journal() .reset()    the user's last message chooses the fixture (tests/servers/fixtures)
+
+Postgres .url(database="postgres") .port .password .execute(statement, database="postgres") -> rows
 
 Kernel  .run(code, timeout=60) -> Result .submit(code) -> Execution .wait(execution, timeout=60) -> Result
         .interrupt() .restart() .wait_for(condition, timeout=30) -> the condition's value
