@@ -18,9 +18,9 @@ from nbagents import (
     tool_call,
 )
 from nbagents.clients.recording import redacted_updates, update_from_dict, update_to_dict
-from nbagents.core import BaseChatClient, ChatResponseUpdate
+from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
 from nbagents.core.content import DataContent, FunctionCall, TextContent
-from nbagents.core.errors import ConfigurationError, ReplayMissError, ServerError
+from nbagents.core.errors import ConfigurationError, IncompleteStreamError, ReplayMissError, ServerError
 from nbagents.core.secrets import register_secret
 
 
@@ -101,9 +101,11 @@ async def test_a_plain_reply_is_replayed_as_one_update(path):
     client = RecordedChatClient(path, ScriptedChatClient(["one two three"]))
     async for _ in client.get_response("Count", stream=True):
         pass
-    response = await RecordedChatClient(path).get_response("Count")
-    assert [message.text for message in response.messages] == ["one two three"]
-    assert response.finish_reason == "stop"
+    request = ChatRequest([Message("user", "Count")], stream=False)
+    updates = [update async for update in RecordedChatClient(path).generate(request)]
+    assert [update.text for update in updates if update.text] == ["one two three"]
+    assert updates[-1].finish_reason == "stop"
+    assert all(update.replayed for update in updates)
 
 
 def test_repeats_replay_in_order_and_a_new_client_begins_again(path):
@@ -206,6 +208,15 @@ async def test_failures_and_broken_off_replies_are_not_recorded(path):
                 break
 
     await record(path, [["half ", "whole"]], leave)
+
+    class Cut(ScriptedChatClient):
+        async def generate(self, request):
+            async for update in super().generate(request):
+                update.finish_reason = None
+                yield update
+
+    with pytest.raises(IncompleteStreamError):
+        await RecordedChatClient(path, Cut(["half"])).as_agent().run("Hello")
     assert not path.exists()
 
 
@@ -253,11 +264,10 @@ def test_a_newer_version_is_refused(path):
 
 
 def test_many_threads_write_whole_lines(path):
-    client = RecordedChatClient(path, ScriptedChatClient([lambda r: f"re: {r.messages[-1].text}"] * 40))
-
     def work(start):
+        client = RecordedChatClient(path, ScriptedChatClient(["yes"] * 10))
         for number in range(start, start + 10):
-            client.as_agent().run_sync(f"question {number} " + "x" * 3000)
+            client.as_agent().run_sync(f"question {number} " + "x" * 30_000)
 
     threads = [threading.Thread(target=work, args=(start,)) for start in (0, 10, 20, 30)]
     for thread in threads:
