@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nbagents.core.content import (
     Arguments,
     Content,
     FunctionCall,
+    HostedToolCall,
+    HostedToolResult,
     ReasoningContent,
-    RefusalContent,
-    TextContent,
+    TextLike,
     UsageContent,
+    continues,
+    merged_head,
 )
 from nbagents.core.messages import Message, Role
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
@@ -32,6 +36,7 @@ class UpdateFolder:
         self._messages: list[_OpenMessage] = []
         self._by_id: dict[str, _OpenMessage] = {}
         self._usage: dict[str | None, Usage] = {}
+        self._taken = 0
         self.response_id: str | None = None
         self.conversation_id: str | None = None
         self.model: str | None = None
@@ -59,7 +64,13 @@ class UpdateFolder:
 
     def messages(self) -> list[Message]:
         """Return the messages so far, without those that hold nothing."""
-        return [open_message.build() for open_message in self._messages if open_message.parts]
+        return [built for message in self._messages if (built := message.build()).contents or message.is_whole]
+
+    def next_messages(self, *, ended: bool = False) -> list[Message]:
+        """Return the messages that this has not returned yet and that others follow; once `ended`, all of them."""
+        complete = self._messages[self._taken : len(self._messages) - (not ended)]
+        self._taken += len(complete)
+        return [built for message in complete if (built := message.build()).contents or message.is_whole]
 
     @property
     def usage(self) -> Usage | None:
@@ -118,14 +129,19 @@ class UpdateFolder:
 
 
 class _OpenMessage:
-    """A message that still grows; its parts are lists of text pieces, calls and finished content."""
+    """A message that still grows; its parts are lists of text pieces, calls and finished content.
+
+    One that `to_updates` unfolded is whole: it stays as it was, with empty texts in it or nothing at all.
+    """
 
     __slots__ = (
         "author_name",
         "calls",
         "created_at",
         "extra",
+        "hosted",
         "interrupted",
+        "is_whole",
         "message_id",
         "owner",
         "parts",
@@ -138,10 +154,12 @@ class _OpenMessage:
         self.message_id = first.message_id
         self.created_at = first.created_at
         self.interrupted = False
+        self.is_whole = first.starts_message
         self.extra: Mapping[str, Any] | None = None
         self.owner = (first.run_id, first.agent_id) if isinstance(first, AgentResponseUpdate) else (None, None)
         self.parts: list[_OpenText | _OpenCall | Content] = []
         self.calls: list[_OpenCall] = []
+        self.hosted: dict[tuple[str, str], int] = {}
 
     def takes(self, update: ChatResponseUpdate) -> bool:
         return (update.role is None or update.role == self.role) and (
@@ -149,14 +167,16 @@ class _OpenMessage:
         )
 
     def add(self, content: Content) -> None:
-        if isinstance(content, TextContent | ReasoningContent | RefusalContent):
+        if isinstance(content, TextLike):
             newest = self.parts[-1] if self.parts else None
-            if isinstance(newest, _OpenText) and newest.kind is type(content):
-                newest.pieces.append(content.text)
+            if isinstance(newest, _OpenText) and continues(newest.head, content):
+                newest.add(content)
             else:
-                self.parts.append(_OpenText(type(content), content.text))
+                self.parts.append(_OpenText(content))
         elif isinstance(content, FunctionCall):
             self._add_call(content)
+        elif isinstance(content, HostedToolCall | HostedToolResult) and content.id:
+            self._add_hosted(content)
         else:
             self.parts.append(content)
 
@@ -169,16 +189,24 @@ class _OpenMessage:
         self.calls.append(opened)
         self.parts.append(opened)
 
+    def _add_hosted(self, content: HostedToolCall | HostedToolResult) -> None:
+        """A service tells of its calls several times, each time more: the last word counts, in the first place."""
+        place = self.hosted.setdefault((content.type, content.id), len(self.parts))
+        if place == len(self.parts):
+            self.parts.append(content)
+        else:
+            self.parts[place] = content
+
     def text_of(self, kind: str) -> str:
         return "".join(
-            "".join(part.pieces) for part in self.parts if isinstance(part, _OpenText) and part.kind.type == kind
+            "".join(part.pieces) for part in self.parts if isinstance(part, _OpenText) and part.head.type == kind
         )
 
     def build(self) -> Message:
         contents = [
             part.build() if isinstance(part, _OpenText | _OpenCall) else part
             for part in self.parts
-            if not (isinstance(part, _OpenText) and not any(part.pieces))
+            if self.is_whole or not isinstance(part, _OpenText) or part.holds_something()
         ]
         return Message(
             self.role,
@@ -194,20 +222,30 @@ class _OpenMessage:
 
 
 class _OpenText:
-    __slots__ = ("kind", "pieces")
+    """Neighbouring pieces of one text; `head` has what is known of it besides."""
 
-    def __init__(self, kind: type[TextContent | ReasoningContent | RefusalContent], piece: str) -> None:
-        self.kind = kind
-        self.pieces = [piece]
+    __slots__ = ("head", "pieces")
+
+    def __init__(self, first: TextLike) -> None:
+        self.head = first
+        self.pieces = [first.text]
+
+    def add(self, piece: TextLike) -> None:
+        self.pieces.append(piece.text)
+        self.head = merged_head(self.head, piece)
+
+    def holds_something(self) -> bool:
+        kept = isinstance(self.head, ReasoningContent) and (self.head.id or self.head.encrypted)
+        return bool(kept or self.head.extra) or any(self.pieces)
 
     def build(self) -> Content:
-        return self.kind("".join(self.pieces))
+        return replace(self.head, text="".join(self.pieces))
 
 
 class _OpenCall:
     """A call whose arguments still arrive. Providers key the fragments by index, by id, by both or by nothing."""
 
-    __slots__ = ("call_id", "id", "index", "invalid", "name", "parsed", "pieces")
+    __slots__ = ("call_id", "extra", "id", "index", "invalid", "name", "parsed", "pieces")
 
     def __init__(self, first: FunctionCall) -> None:
         self.call_id = first.call_id or None
@@ -215,6 +253,7 @@ class _OpenCall:
         self.name = first.name
         self.index = first.index
         self.invalid = first.invalid
+        self.extra = first.extra
         self.pieces: list[str] = []
         self.parsed: dict[str, Any] | None = None
         self._append(first.arguments)
@@ -240,16 +279,17 @@ class _OpenCall:
     def add(self, fragment: FunctionCall) -> None:
         self.call_id = self.call_id or fragment.call_id or None
         self.name = self.name or fragment.name
+        self.extra = self.extra or fragment.extra
         self._append(fragment.arguments)
 
     def build(self) -> FunctionCall:
-        if self.parsed is not None:
-            return FunctionCall(self.call_id, self.name, self.parsed, self.id)
         text = "".join(self.pieces)
-        arguments = None if self.invalid else parse_arguments(text)
+        arguments = self.parsed
+        if arguments is None and not self.invalid:
+            arguments = parse_arguments(text)
         if arguments is None:
-            return FunctionCall(self.call_id, self.name, text, self.id, invalid=True)
-        return FunctionCall(self.call_id, self.name, arguments, self.id)
+            return FunctionCall(self.call_id, self.name, text, self.id, invalid=True, extra=self.extra)
+        return FunctionCall(self.call_id, self.name, arguments, self.id, extra=self.extra)
 
     def _append(self, arguments: Arguments) -> None:
         if arguments is None or arguments == "":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,7 @@ from nbagents.core.content import (
     merged_text,
 )
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.records import with_extra
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
@@ -109,21 +110,24 @@ class Message:
             value = getattr(self, name)
             if value is not None and value is not False:
                 record[name] = value
-        return record | dict(self.extra or {})
+        return with_extra(record, self.extra)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Message:
         """Read what `to_dict` wrote; fields that it does not know are kept in `extra`.
 
         Raises:
-            ConfigurationError: no role, or content of an unknown type.
+            ConfigurationError: no role, or content that is none.
         """
-        if "role" not in record:
-            raise ConfigurationError(f"A message needs a role; this record has {sorted(record)}.")
+        if not isinstance(record, Mapping) or "role" not in record:
+            raise ConfigurationError(f"A message is a mapping with a role, not {str(record)[:100]!r}.")
+        contents = record.get("contents", ())
+        if isinstance(contents, str | Mapping) or not isinstance(contents, Sequence):
+            raise ConfigurationError(f"The contents of a message are a list, not {type(contents).__name__}.")
         extra = {k: v for k, v in record.items() if k not in {"role", "contents", *_SCALARS}}
         return cls(
             record["role"],
-            [content_from_dict(content) for content in record.get("contents", ())],
+            [content_from_dict(content) for content in contents],
             extra=extra or None,
             **{name: record[name] for name in _SCALARS if name in record},
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from nbagents.core.content import ApprovalRequest, UsageContent
+from nbagents.core.errors import ConfigurationError
 from nbagents.core.faces import face
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import Message
+from nbagents.core.records import with_extra
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 from nbagents.core.usage import Usage
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from nbagents.core.sessions import AgentSession
 
 T = TypeVar("T")
+
+RESPONSE_VERSION = 1
+"""Of the records that `to_dict` writes. Responses and sessions carry a version; what stands in them does not."""
 
 
 @dataclass(slots=True)
@@ -31,8 +36,19 @@ class ChatResponse:
         usage: tokens as reported; None if nothing was.
         finish_reason: `stop`, `length`, `tool_calls`, `content_filter` or the provider's word.
         created_at: unix seconds, UTC.
+        value: the reply as `response_format` asked for it; never serialised.
         raw_representation: what the provider sent; never serialised.
+        extra: fields of a stored response that this version does not know; they are written again.
     """
+
+    record_type: ClassVar[str] = "chat_response"
+    _stored: ClassVar[tuple[str, ...]] = (
+        "response_id",
+        "conversation_id",
+        "model",
+        "finish_reason",
+        "created_at",
+    )
 
     messages: list[Message] = field(default_factory=list)
     response_id: str | None = None
@@ -41,7 +57,9 @@ class ChatResponse:
     usage: Usage | None = None
     finish_reason: str | None = None
     created_at: float | None = None
+    value: Any = field(default=None, compare=False)
     raw_representation: Any = field(default=None, compare=False, repr=False)
+    extra: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -82,6 +100,41 @@ class ChatResponse:
         updates = [_message_update(ChatResponseUpdate, message) for message in self.messages]
         return [*updates, self._facts(ChatResponseUpdate())]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able values with a version number; `from_dict` reads them.
+
+        Value, session and raw representation are not among them.
+        """
+        record: dict[str, Any] = {"version": RESPONSE_VERSION, "type": self.record_type}
+        record["messages"] = [message.to_dict() for message in self.messages]
+        if self.usage is not None:
+            record["usage"] = self.usage.to_dict()
+        for name in self._stored:
+            if value := getattr(self, name):
+                record[name] = value
+        return with_extra(record, self.extra)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote; fields that this version does not know are kept in `extra`.
+
+        Raises:
+            ConfigurationError: another version, or no such response.
+        """
+        facts = (record.get("version"), record.get("type")) if isinstance(record, Mapping) else None
+        if facts != (RESPONSE_VERSION, cls.record_type) or not isinstance(record.get("messages"), list):
+            raise ConfigurationError(
+                f"This is no {cls.record_type} of version {RESPONSE_VERSION}: {str(record)[:100]!r}.",
+                hint=f"Pass what {cls.__name__}.to_dict() returned.",
+            )
+        known = {"version", "type", "messages", "usage", *cls._stored}
+        return cls(
+            messages=[Message.from_dict(message) for message in record["messages"]],
+            usage=Usage.from_dict(record["usage"]) if record.get("usage") is not None else None,
+            extra={name: value for name, value in record.items() if name not in known} or None,
+            **{name: record[name] for name in cls._stored if name in record},
+        )
+
     def _facts(self, update: ChatResponseUpdate) -> Any:
         update.response_id = self.response_id
         update.conversation_id = self.conversation_id
@@ -106,6 +159,15 @@ class AgentResponse(ChatResponse, Generic[T]):
         usage: the sum over all model requests of the run.
         warnings: what was odd about the replies, in words.
     """
+
+    record_type: ClassVar[str] = "agent_response"
+    _stored: ClassVar[tuple[str, ...]] = (
+        *ChatResponse._stored,
+        "run_id",
+        "agent_id",
+        "stop_reason",
+        "warnings",
+    )
 
     value: T | None = field(default=None, compare=False)
     session: AgentSession | None = field(default=None, compare=False, repr=False)

@@ -1,16 +1,36 @@
-"""What a function returned, as text that a model can read: bounded, valid JSON where it is data."""
+"""What a function returned, as text that a model can read: bounded, valid JSON where it is data; images beside it."""
 
 from __future__ import annotations
 
+import base64
 import json
+from io import BytesIO
 from typing import Any
 
+from nbagents.core.content import DataContent, FunctionCall, FunctionResult, TextContent
+from nbagents.core.media import UNKNOWN_TYPE, media_type_of
 from nbagents.core.secrets import redact
 
 MAX_RESULT_CHARACTERS = 20_000
 PREVIEW_ROWS = 20
 PREVIEW_COLUMNS = 20
 PREVIEW_CELL = 200
+MEDIA_DEPTH = 4
+"""Images are looked for this deep inside lists and dicts."""
+
+
+def function_result(call: FunctionCall, value: Any) -> FunctionResult:
+    """Return the answer to `call`: `value` as text, and the images and files in it as `items` that the text names.
+
+    Images are what draws itself: `DataContent`, bytes of a known type, Pillow images, matplotlib figures and axes,
+    objects with `_repr_png_`; by themselves or inside lists, tuples and dicts.
+    """
+    items: list[DataContent] = []
+    shown = _without_media(value, items, MEDIA_DEPTH)
+    if items and isinstance(shown, list) and all(isinstance(line, str) for line in shown):
+        shown = "\n".join(shown)  # texts and images in turn are no data
+    text = result_text(shown if items else value)
+    return FunctionResult(call.call_id, call.name, text, call.id, items=tuple(items), value=value)
 
 
 def result_text(value: Any, *, limit: int = MAX_RESULT_CHARACTERS) -> str:
@@ -38,6 +58,50 @@ def error_text(error: BaseException) -> str:
     message = redact(str(error)).strip()
     name = type(error).__name__
     return f"{name}: {message}" if message else name
+
+
+def _without_media(value: Any, items: list[DataContent], depth: int) -> Any:
+    """Return `value` with a few words in the place of each image and file, which are put into `items`."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list | tuple) and depth:
+        return [_without_media(item, items, depth - 1) for item in value]
+    if isinstance(value, dict) and depth:
+        return {key: _without_media(item, items, depth - 1) for key, item in value.items()}
+    if isinstance(value, TextContent):
+        return value.text
+    media = _as_media(value)
+    if media is None:
+        return value
+    items.append(media)
+    return media.summary
+
+
+def _as_media(value: Any) -> DataContent | None:
+    """Return `value` as content if it is an image or file, known by what it can do: `core` imports no image library."""
+    if isinstance(value, DataContent):
+        return value
+    if isinstance(value, bytes):
+        kind = media_type_of(value)
+        return None if kind == UNKNOWN_TYPE else DataContent.from_bytes(value, kind)
+    if callable(getattr(type(value), "_repr_png_", None)):
+        return _png(value._repr_png_())
+    if type(value).__module__.partition(".")[0] in ("matplotlib", "seaborn"):
+        value = value if hasattr(value, "savefig") else getattr(value, "figure", None)  # axes know their figure
+        if hasattr(value, "savefig"):
+            drawn = BytesIO()
+            value.savefig(drawn, format="png", bbox_inches="tight")
+            return _png(drawn.getvalue())
+    return None
+
+
+def _png(drawn: Any) -> DataContent | None:
+    """What `_repr_png_` gives: bytes or base64, alone or with metadata; or None, where it cannot draw after all."""
+    if isinstance(drawn, tuple):
+        drawn = drawn[0]
+    if isinstance(drawn, str):
+        drawn = base64.b64decode(drawn)
+    return DataContent.from_bytes(drawn, "image/png") if isinstance(drawn, bytes) and drawn else None
 
 
 def _as_json(value: Any) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from nbagents.core.errors import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -45,8 +47,15 @@ class Usage:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Usage:
-        """Read what `to_dict` wrote."""
-        return cls(**{**record, "partial": tuple(record.get("partial", ()))})
+        """Read what `to_dict` wrote.
+
+        Raises:
+            ConfigurationError: it is something else.
+        """
+        try:
+            return cls(**{**record, "partial": tuple(record.get("partial", ()))})
+        except (TypeError, AttributeError) as error:
+            raise ConfigurationError(f"This is no usage: {str(record)[:100]!r}.") from error
 
 
 _NOTHING = Usage()

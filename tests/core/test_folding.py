@@ -4,11 +4,25 @@ import json
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbagents import AgentResponse, AgentResponseUpdate, ChatResponse, ChatResponseUpdate, Message, Usage
-from nbagents.core.content import FunctionCall, FunctionResult, ReasoningContent, TextContent, UsageContent
+from nbagents.core.content import (
+    ApprovalRequest,
+    ApprovalResponse,
+    DataContent,
+    ErrorContent,
+    FunctionCall,
+    FunctionResult,
+    HostedToolCall,
+    HostedToolResult,
+    ReasoningContent,
+    RefusalContent,
+    TextContent,
+    UsageContent,
+)
+from nbagents.core.folding import UpdateFolder
 
 
 def folded(*contents, **facts):
@@ -116,6 +130,44 @@ def test_reasoning_is_kept_apart_from_the_answer():
     assert message.text == "42"
 
 
+def test_a_thought_takes_its_id_and_encrypted_form_whenever_they_come():
+    """C40"""
+    (message,) = folded(
+        ReasoningContent("", "rs_1"),
+        ReasoningContent("think "),
+        ReasoningContent("more", "rs_1"),
+        ReasoningContent("", "rs_1", "gAAAA"),
+        ReasoningContent("", "rs_2", "gBBBB"),
+        ReasoningContent("nameless"),
+        TextContent("42"),
+    ).messages
+    assert message.contents == (
+        ReasoningContent("think more", "rs_1", "gAAAA"),
+        ReasoningContent("", "rs_2", "gBBBB"),
+        ReasoningContent("nameless"),
+        TextContent("42"),
+    )
+    assert "gAAAA" not in repr(message)
+
+
+def test_the_last_word_on_a_hosted_call_counts_in_its_first_place():
+    begun, done = HostedToolCall("shell", "h1"), HostedToolCall("shell", "h1", {"commands": ["ls"]})
+    half, whole = HostedToolResult("shell", "h1", "a"), HostedToolResult("shell", "h1", "a b")
+    (message,) = folded(begun, TextContent("listing"), half, done, HostedToolCall("shell", "h2"), whole).messages
+    assert message.contents == (done, TextContent("listing"), whole, HostedToolCall("shell", "h2"))
+
+
+def test_messages_that_others_follow_are_handed_out_once():
+    folder = UpdateFolder()
+    taken = []
+    for text, role in [("a", "assistant"), ("b", None), ("r", "tool"), ("", "assistant"), ("c", "assistant")]:
+        folder.add(ChatResponseUpdate((TextContent(text),), role))
+        taken.append([m.text for m in folder.next_messages()])
+    assert taken == [[], [], ["ab"], ["r"], []]
+    assert [m.text for m in folder.next_messages(ended=True)] == ["c"]
+    assert folder.next_messages(ended=True) == []
+
+
 def test_an_update_finds_its_message_by_id_wherever_it_stands():
     response = ChatResponse.from_updates(
         [
@@ -156,23 +208,58 @@ def test_usage_of_different_responses_is_summed_and_says_what_is_missing():
     assert (usage.input_tokens, usage.cached_input_tokens, usage.partial) == (3, 150, ("cached_input_tokens",))
 
 
-texts = st.text(string.printable + "żół鳥🐙", min_size=1, max_size=12)
+texts = st.text(string.printable + "żół鳥🐙", max_size=12)
+some_text = st.none() | texts
+ids = st.uuids().map(str)
+extras = st.none() | st.just({"signature": [1, None]})
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda value: st.lists(value, max_size=2) | st.dictionaries(st.sampled_from("ab"), value),
+    max_leaves=4,
+)
+objects = st.dictionaries(st.sampled_from("abc"), values)
+media = st.one_of(
+    st.builds(DataContent.from_bytes, st.binary(max_size=20), name=st.none() | st.just("a.csv")),
+    st.builds(DataContent, st.just("https://example.org/x.png"), st.just("image/png"), extra=extras),
+)
+calls = st.builds(
+    FunctionCall, st.none() | st.sampled_from(["c1", "c2"]), st.sampled_from("fg"), objects, ids, extra=extras
+) | st.builds(FunctionCall, st.none(), st.just("f"), texts, ids, invalid=st.just(True), extra=extras)
 contents = st.one_of(
-    st.builds(TextContent, texts),
-    st.builds(ReasoningContent, texts),
+    st.builds(TextContent, texts, extra=extras),
+    st.builds(ReasoningContent, texts, st.none() | ids, some_text, extra=extras),
+    st.builds(RefusalContent, texts, extra=extras),
+    media,
+    calls,
     st.builds(
-        FunctionCall,
-        st.none() | texts,
-        st.sampled_from(["f", "g"]),
-        st.dictionaries(st.sampled_from("abc"), st.integers()),
-        st.uuids().map(str),
+        FunctionResult,
+        some_text,
+        st.just("f"),
+        texts,
+        ids,
+        error=some_text,
+        interrupted=st.booleans(),
+        items=st.lists(media, max_size=2).map(tuple),
+        extra=extras,
     ),
-    st.builds(FunctionResult, texts, st.just("f"), texts, st.uuids().map(str)),
+    st.builds(HostedToolCall, st.sampled_from(["mcp", "shell"]), ids, values, some_text, some_text, extra=extras),
+    st.builds(
+        HostedToolResult,
+        st.just("shell"),
+        ids,
+        values,
+        st.lists(media, max_size=2).map(tuple),
+        some_text,
+        extra=extras,
+    ),
+    st.builds(ApprovalRequest, ids, calls, extra=extras),
+    st.builds(ApprovalResponse, ids, calls, st.booleans(), some_text, extra=extras),
+    st.builds(ErrorContent, texts, some_text, extra=extras),
 )
 messages = st.builds(
     Message,
     st.sampled_from(["assistant", "tool", "user"]),
-    st.lists(contents, min_size=1, max_size=4),
+    st.lists(contents, max_size=4),
     st.none() | st.just("writer"),
     st.none(),
     created_at=st.none() | st.just(12.5),
@@ -192,11 +279,13 @@ responses = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(responses)
 def test_folding_what_was_unfolded_gives_the_same_response(response):
     assert AgentResponse.from_updates(response.to_updates()) == response
 
 
+@settings(deadline=None)
 @given(responses, st.randoms(use_true_random=False))
 def test_the_size_of_the_pieces_does_not_matter(response, random):
     pieces = []
@@ -210,7 +299,14 @@ def test_the_size_of_the_pieces_does_not_matter(response, random):
 
 
 def chopped(content, random):
-    if isinstance(content, TextContent | ReasoningContent):
+    """The pieces in which a service may send `content`; what has fields of its own comes whole."""
+    if content is None or content.extra or getattr(content, "invalid", False):
+        return [content]
+    if isinstance(content, ReasoningContent):
+        cut = random.randint(0, len(content.text))
+        first, last = content.text[:cut], content.text[cut:]
+        return [ReasoningContent(first, content.id), ReasoningContent(last, content.id, content.encrypted)]
+    if isinstance(content, TextContent | RefusalContent):
         cut = random.randint(0, len(content.text))
         return [type(content)(content.text[:cut]), type(content)(content.text[cut:])]
     if isinstance(content, FunctionCall):
@@ -220,6 +316,8 @@ def chopped(content, random):
             FunctionCall(content.call_id, content.name, text[:cut], content.id),
             FunctionCall(None, "", text[cut:], content.id),
         ]
+    if isinstance(content, HostedToolCall):
+        return [HostedToolCall(content.kind, content.id), content]
     return [content]
 
 
@@ -231,9 +329,19 @@ def piece_of(update, part, *, first):
     return AgentResponseUpdate(**{name: getattr(update, name) for name in names}, **changes)
 
 
+@settings(deadline=None)
 @given(messages)
 def test_a_message_survives_json(message):
     once = json.dumps(message.to_dict())
     read = Message.from_dict(json.loads(once))
     assert read == message
+    assert json.dumps(read.to_dict()) == once
+
+
+@settings(deadline=None)
+@given(responses)
+def test_a_response_survives_json(response):
+    once = json.dumps(response.to_dict())
+    read = AgentResponse.from_dict(json.loads(once))
+    assert read == response
     assert json.dumps(read.to_dict()) == once

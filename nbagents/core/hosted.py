@@ -1,0 +1,71 @@
+"""Tools that a service runs itself: how they are asked for, and how their calls and results come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from nbagents.core.media import DataContent
+from nbagents.core.records import Piece
+
+HOSTED_KINDS = ("code_interpreter", "file_search", "image_generation", "mcp", "shell", "web_search")
+"""The kinds that clients have methods for; a service may have more."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTool:
+    """A tool that the service runs: a client's `get_*_tool()` makes it, an agent takes it among its `tools`.
+
+    Attributes:
+        type: the service's word for it, such as `web_search`.
+        options: its settings, in the service's words.
+    """
+
+    type: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What it is called among other tools."""
+        return self.type
+
+
+@dataclass(frozen=True, slots=True)
+class HostedToolCall(Piece):
+    """A call that the service makes and answers itself; nothing is run for it here.
+
+    Attributes:
+        kind: one of `HOSTED_KINDS`, or the service's own word.
+        id: the service's id of the call; its result has the same.
+        arguments: what the tool was given (a query, an action, code, commands), as JSON values.
+        name: which tool, where `kind` has several: the one of an MCP server.
+        server: the MCP server.
+    """
+
+    type: ClassVar[str] = "hosted_tool_call"
+    kind: str
+    id: str
+    arguments: Any = None
+    name: str | None = None
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostedToolResult(Piece):
+    """What came of a `HostedToolCall`.
+
+    Attributes:
+        kind: that of the call.
+        id: that of the call.
+        result: what the tool gave, as JSON values; None where the service tells nothing.
+        items: images and files among it.
+        error: what went wrong, if something did.
+    """
+
+    type: ClassVar[str] = "hosted_tool_result"
+    kind: str
+    id: str
+    result: Any = None
+    items: tuple[DataContent, ...] = ()
+    error: str | None = None
