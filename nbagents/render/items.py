@@ -184,7 +184,8 @@ class ApprovalItem:
 
     def html(self) -> str:
         shown = escape_text(arguments_text(self.arguments, indent=2))
-        return f"<p><strong>{self._question()}</strong> <code>{escape_text(visible(self.name))}</code></p><pre>{shown}</pre>"
+        name = escape_text(visible(self.name))
+        return f"<p><strong>{self._question()}</strong> <code>{name}</code></p><pre>{shown}</pre>"
 
     def markdown(self) -> str:
         name = escape_text(visible(self.name))

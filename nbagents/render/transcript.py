@@ -26,7 +26,8 @@ Patch = dict[str, Any]
 - `add`: item `key` of `kind` comes last, with the content `html`; `request` is the id of an approval that waits.
 - `html`: the content of item `key` is replaced; `request` as above.
 - `blocks`: the operations `ops` (`nbagents.render.changes`) change the Markdown of item `key`.
-- `append`: `text` goes to the end of the element marked `data-part` in item `key`, as text.
+- `append`: `text` goes to the end of the element marked `data-part` in item `key`, as text; unless that is a `pre`,
+  a line end in it is a `br`.
 """
 
 _ENDINGS = {
