@@ -8,9 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
 
+from nbagents.core.content import FunctionCall, RefusalContent
+from nbagents.core.errors import OutputValidationError
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.options import check_options
+from nbagents.core.outputs import OutputFormat, output_format
 from nbagents.core.responses import ChatResponse
 from nbagents.core.streams import ResponseStream
 from nbagents.core.tools import ToolDefinition
@@ -97,32 +100,71 @@ class BaseChatClient(ABC):
         Args:
             messages: the conversation.
             stream: return a stream of updates instead of an awaitable response.
-            options: options by their Chat Completions names.
+            options: options by their Chat Completions names; what `response_format` asks for is in `response.value`.
 
         Raises:
             ConfigurationError: an unknown option.
             ModelError: the call failed.
+            OutputValidationError: the reply does not fit `response_format`; nothing is tried again here.
         """
+        chosen = check_options(options)
+        output = output_format(chosen.get("response_format"))
+        if output is not None:
+            chosen["response_format"] = output.to_option()
         asked = stream if self.streaming is None else self.streaming
-        request = ChatRequest(normalize_messages(messages), check_options(options), stream=asked)
+        reply = self._stream_of(ChatRequest(normalize_messages(messages), chosen, stream=asked), output)
+        return reply if stream else reply.get_final_response()
+
+    def _stream_of(
+        self, request: ChatRequest, output: OutputFormat | None
+    ) -> ResponseStream[ChatResponseUpdate, ChatResponse]:
         folder = UpdateFolder()
+        failure: Exception | None = None
 
         async def updates() -> AsyncGenerator[ChatResponseUpdate, None]:
-            async with aclosing(self.generate(request)) as source:
-                async for update in source:
-                    folder.add(update)
-                    yield update
+            nonlocal failure
+            try:
+                async with aclosing(self.generate(request)) as source:
+                    async for update in source:
+                        folder.add(update)
+                        yield update
+            except Exception as error:
+                failure = error
+                raise
 
-        reply: ResponseStream[ChatResponseUpdate, ChatResponse] = ResponseStream(
-            updates, lambda: ChatResponse.from_folder(folder)
-        )
-        return reply if stream else reply.get_final_response()
+        def finish() -> ChatResponse:
+            if failure is not None:
+                raise failure
+            response = ChatResponse.from_folder(folder)
+            if output is not None and not _has_no_answer(response):
+                response.value = _value_of(response.text, output)
+            return response
+
+        return ResponseStream(updates, finish)
 
     def as_agent(self, instructions: str | None = None, **settings: Any) -> Agent:
         """Return `Agent(client=self, ...)`."""
         from nbagents.core.agent import Agent
 
         return Agent(self, instructions, **settings)
+
+
+def _has_no_answer(response: ChatResponse) -> bool:
+    """Whether the model refused, called a tool, or was not listened to until it had finished."""
+    contents = [content for message in response.messages for content in message.contents]
+    return response.finish_reason is None or any(isinstance(c, RefusalContent | FunctionCall) for c in contents)
+
+
+def _value_of(text: str, output: OutputFormat) -> Any:
+    try:
+        return output.parse(text)
+    except ValueError as error:
+        raise OutputValidationError(
+            f"The reply does not fit response_format: {error}",
+            attempts=1,
+            raw_text=text,
+            hint="An agent asks again: client.as_agent().run(..., options={'response_format': ...}).",
+        ) from error
 
 
 async def generate_from(

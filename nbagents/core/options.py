@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from nbagents.core.errors import ConfigurationError
@@ -60,18 +60,20 @@ def check_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     Raises:
         ConfigurationError: an unknown name; the nearest known one is named.
     """
+    return check_names(options, OPTION_NAMES, "What only your provider knows goes into client_kwargs.")
+
+
+def check_names(options: Mapping[str, Any] | None, known: Collection[str], advice: str = "") -> dict[str, Any]:
+    """Return a copy of `options` without unset ones; a name that is not `known` is an error with the nearest one."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):
         raise ConfigurationError(f"options must be a mapping, not {type(options).__name__}.")
     for name in options:
-        if name not in OPTION_NAMES:
-            near = difflib.get_close_matches(str(name), OPTION_NAMES, n=1, cutoff=0.5)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known options: {', '.join(sorted(OPTION_NAMES))}."
-            raise ConfigurationError(
-                f"Unknown option {name!r}.",
-                hint=f"{hint} What only your provider knows goes into client_kwargs.",
-            )
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known options: {', '.join(sorted(known))}."
+            raise ConfigurationError(f"Unknown option {name!r}.", hint=f"{hint} {advice}".strip())
     return {name: value for name, value in options.items() if value is not None}
 
 
