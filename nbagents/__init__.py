@@ -24,15 +24,20 @@ if TYPE_CHECKING:
     from nbagents.core import AgentResponseUpdate as AgentResponseUpdate
     from nbagents.core import AgentRunInputs as AgentRunInputs
     from nbagents.core import AgentSession as AgentSession
+    from nbagents.core import BaseAgent as BaseAgent
     from nbagents.core import BaseChatClient as BaseChatClient
+    from nbagents.core import BaseEmbeddingClient as BaseEmbeddingClient
     from nbagents.core import ChatContext as ChatContext
     from nbagents.core import ChatRequest as ChatRequest
     from nbagents.core import ChatResponse as ChatResponse
     from nbagents.core import ChatResponseUpdate as ChatResponseUpdate
     from nbagents.core import ContextProvider as ContextProvider
+    from nbagents.core import DataContent as DataContent
+    from nbagents.core import Embeddings as Embeddings
     from nbagents.core import FileHistoryProvider as FileHistoryProvider
     from nbagents.core import FunctionContext as FunctionContext
     from nbagents.core import HistoryProvider as HistoryProvider
+    from nbagents.core import HostedTool as HostedTool
     from nbagents.core import InMemoryHistoryProvider as InMemoryHistoryProvider
     from nbagents.core import Message as Message
     from nbagents.core import NBAgentsError as NBAgentsError
@@ -42,7 +47,16 @@ if TYPE_CHECKING:
     from nbagents.core import RunContext as RunContext
     from nbagents.core import SQLHistoryProvider as SQLHistoryProvider
     from nbagents.core import StopRun as StopRun
+    from nbagents.core import SupportsAgentRun as SupportsAgentRun
     from nbagents.core import SupportsChatGetResponse as SupportsChatGetResponse
+    from nbagents.core import SupportsCodeInterpreterTool as SupportsCodeInterpreterTool
+    from nbagents.core import SupportsFileSearchTool as SupportsFileSearchTool
+    from nbagents.core import SupportsGetEmbeddings as SupportsGetEmbeddings
+    from nbagents.core import SupportsImageGenerationTool as SupportsImageGenerationTool
+    from nbagents.core import SupportsMCPTool as SupportsMCPTool
+    from nbagents.core import SupportsShellTool as SupportsShellTool
+    from nbagents.core import SupportsWebSearchTool as SupportsWebSearchTool
+    from nbagents.core import TextContent as TextContent
     from nbagents.core import ToolContext as ToolContext
     from nbagents.core import ToolError as ToolError
     from nbagents.core import Usage as Usage
@@ -101,6 +115,20 @@ _HOMES = {
         "run_log",
         "set_price",
         "tool",
+        "BaseAgent",
+        "BaseEmbeddingClient",
+        "DataContent",
+        "Embeddings",
+        "HostedTool",
+        "TextContent",
+        "SupportsAgentRun",
+        "SupportsCodeInterpreterTool",
+        "SupportsFileSearchTool",
+        "SupportsGetEmbeddings",
+        "SupportsImageGenerationTool",
+        "SupportsMCPTool",
+        "SupportsShellTool",
+        "SupportsWebSearchTool",
     ),
     "nbagents.extension": ("load_ipython_extension", "unload_ipython_extension"),
     "nbagents.widgets": ("Chat",),

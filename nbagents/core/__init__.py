@@ -1,16 +1,42 @@
 """The agent core: values, the run loop, its log. It knows no notebook, no table and no provider."""
 
 from nbagents.core.agent import Agent
+from nbagents.core.baseagent import BaseAgent
 from nbagents.core.budget import RunBudget
 from nbagents.core.clients import BaseChatClient, ChatRequest, SupportsChatGetResponse
+from nbagents.core.content import (
+    ApprovalRequest,
+    ApprovalResponse,
+    Content,
+    ErrorContent,
+    FunctionCall,
+    FunctionResult,
+    ReasoningContent,
+    RefusalContent,
+    TextContent,
+    UsageContent,
+)
+from nbagents.core.embeddings import BaseEmbeddingClient, Embeddings
 from nbagents.core.errors import NBAgentsError, ToolError
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, RunEvent
 from nbagents.core.history_file import FileHistoryProvider
 from nbagents.core.history_sql import SQLHistoryProvider
+from nbagents.core.hosted import HostedTool, HostedToolCall, HostedToolResult
+from nbagents.core.media import DataContent
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import ChatContext, FunctionContext, StopRun
 from nbagents.core.options import UNSET, merge_options
 from nbagents.core.prices import set_price
+from nbagents.core.protocols import (
+    SupportsAgentRun,
+    SupportsCodeInterpreterTool,
+    SupportsFileSearchTool,
+    SupportsGetEmbeddings,
+    SupportsImageGenerationTool,
+    SupportsMCPTool,
+    SupportsShellTool,
+    SupportsWebSearchTool,
+)
 from nbagents.core.providers import ContextProvider
 from nbagents.core.responses import AgentResponse, ChatResponse
 from nbagents.core.run import RunContext
@@ -30,20 +56,35 @@ __all__ = [
     "AgentResponseUpdate",
     "AgentRunInputs",
     "AgentSession",
+    "ApprovalRequest",
+    "ApprovalResponse",
+    "BaseAgent",
     "BaseChatClient",
+    "BaseEmbeddingClient",
     "ChatContext",
     "ChatRequest",
     "ChatResponse",
     "ChatResponseUpdate",
+    "Content",
     "ContextProvider",
+    "DataContent",
+    "Embeddings",
+    "ErrorContent",
     "FileHistoryProvider",
+    "FunctionCall",
     "FunctionContext",
+    "FunctionResult",
     "FunctionTool",
     "HistoryProvider",
+    "HostedTool",
+    "HostedToolCall",
+    "HostedToolResult",
     "InMemoryHistoryProvider",
     "Message",
     "NBAgentsError",
     "PromptTemplate",
+    "ReasoningContent",
+    "RefusalContent",
     "ResponseStream",
     "RunBudget",
     "RunContext",
@@ -52,10 +93,20 @@ __all__ = [
     "RunRecord",
     "SQLHistoryProvider",
     "StopRun",
+    "SupportsAgentRun",
     "SupportsChatGetResponse",
+    "SupportsCodeInterpreterTool",
+    "SupportsFileSearchTool",
+    "SupportsGetEmbeddings",
+    "SupportsImageGenerationTool",
+    "SupportsMCPTool",
+    "SupportsShellTool",
+    "SupportsWebSearchTool",
+    "TextContent",
     "ToolContext",
     "ToolError",
     "Usage",
+    "UsageContent",
     "merge_options",
     "normalize_messages",
     "run_log",
