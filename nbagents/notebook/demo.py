@@ -148,6 +148,7 @@ def _execute(document: Any, notebook: Path) -> None:
         document,
         timeout=CELL_SECONDS,
         store_widget_state=False,
+        coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(notebook.parent)}},
     )
