@@ -33,7 +33,7 @@ def _is_balanced(messages: Sequence[Message]) -> bool:
         elif waiting:
             return False
         elif message.role == "assistant":
-            waiting = message.calls
+            waiting = [content for content in message.contents if type(content) is FunctionCall]
     return not waiting
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from nbagents.core.errors import ConfigurationError, SessionError
 from nbagents.core.messages import Message
 from nbagents.core.sessions import AgentSession, HistoryProvider
-from nbagents.core.stored import messages_from, stored_text
+from nbagents.core.stored import ReadBefore, messages_from, stored_text
 from nbagents.core.tools import run_in_thread
 
 if sys.platform != "win32":
@@ -30,6 +30,8 @@ MAX_NAME = 150
 
 _BLANK = b" \t\r\0"  # a power cut may leave NUL where the last line was
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)")
+_FOREIGN = "was not written by FileHistoryProvider."
+_LEFT_ALONE = "It is left as it is: move it away, or use another folder."
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
@@ -61,6 +63,7 @@ class FileHistoryProvider(HistoryProvider):
         self.folder = Path(folder).expanduser().resolve()
         if self.folder.exists() and not self.folder.is_dir():
             raise ConfigurationError(f"{self.folder} is no folder.", hint="Each session becomes a file in it.")
+        self._lines = ReadBefore(_parse)
 
     def __repr__(self) -> str:
         return f"FileHistoryProvider({str(self.folder)!r})"
@@ -80,7 +83,7 @@ class FileHistoryProvider(HistoryProvider):
             SessionError: the file cannot be read, or was not written by this class; with its path and line.
         """
         path = self.path_of(session)
-        messages, torn = await run_in_thread(partial(_read, path))
+        messages, torn = await run_in_thread(partial(_read, path, self._lines))
         if torn:
             lines = ", ".join(map(str, torn))
             warnings.warn(
@@ -124,7 +127,7 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02x}" for byte in match[0].encode("utf-8", "surrogatepass"))
 
 
-def _read(path: Path) -> tuple[list[Message], list[int]]:
+def _read(path: Path, lines: ReadBefore[bytes]) -> tuple[list[Message], list[int]]:
     """Return the messages in `path` and the numbers of the lines that were cut off."""
     try:
         with FileIO(path) as file, _locked(file, exclusive=False):
@@ -137,28 +140,27 @@ def _read(path: Path) -> tuple[list[Message], list[int]]:
     torn = []
     for number, line in enumerate(content.split(b"\n"), 1):
         line = line.strip(_BLANK)
-        if not line:
-            continue
         try:
-            record = json.loads(line)
+            messages += lines.messages(line) if line else []
+        except SessionError as error:
+            raise SessionError(f"{path}, line {number} {error.message}", hint=error.hint) from error.__cause__
         except (ValueError, RecursionError):
             if not line.startswith(b"{"):
                 raise _foreign(path, number) from None
             torn.append(number)
-        else:
-            messages += _messages_of(record, path, number)
     return messages, torn
 
 
-def _messages_of(record: object, path: Path, number: int) -> list[Message]:
+def _parse(line: bytes) -> list[Message]:
+    record = json.loads(line)
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
-        raise _foreign(path, number)
+        raise SessionError(_FOREIGN, hint=_LEFT_ALONE)
     if record.get("version") != FILE_VERSION:
         raise SessionError(
-            f"{path}, line {number} is of version {record.get('version')!r}; this nbagents reads {FILE_VERSION}.",
+            f"is of version {record.get('version')!r}; this nbagents reads version {FILE_VERSION}.",
             hint="Update nbagents, or use another folder.",
         )
-    return messages_from(record["messages"], f"{path}, line {number}")
+    return messages_from(record["messages"])
 
 
 def _append(path: Path, line: bytes) -> None:
@@ -209,10 +211,7 @@ def _locked(file: FileIO, *, exclusive: bool) -> Iterator[None]:
 
 
 def _foreign(path: Path, number: int) -> SessionError:
-    return SessionError(
-        f"{path}, line {number} was not written by FileHistoryProvider.",
-        hint="It is left as it is: move it away, or use another folder.",
-    )
+    return SessionError(f"{path}, line {number} {_FOREIGN}", hint=_LEFT_ALONE)
 
 
 def _failed(what: str, path: Path, error: OSError) -> SessionError:

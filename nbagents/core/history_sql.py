@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nbagents.core.errors import ConfigurationError, SessionError
 from nbagents.core.messages import Message
 from nbagents.core.sessions import AgentSession, HistoryProvider
-from nbagents.core.stored import messages_from, stored_text
+from nbagents.core.stored import ReadBefore, messages_from, stored_text
 from nbagents.core.tools import run_in_thread
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class SQLHistoryProvider(HistoryProvider):
             self._database = _database(url)
         except ModuleNotFoundError as error:
             raise _missing(error.name or str(error)) from error
+        self._rows = ReadBefore(_parse)
         self._closed = False
         # Without close(): nothing stays open when this is dropped.
         self._disposing = weakref.finalize(self, self._database.dispose)
@@ -65,12 +66,11 @@ class SQLHistoryProvider(HistoryProvider):
             SessionError: the database cannot be read, or this is closed.
         """
         rows: list[str] = await self._in_database(partial(self._database.read, session.session_id))
-        place = f"The session {session.session_id!r} in {self._database.name}"
         try:
-            records = [json.loads(row) for row in rows]
-        except ValueError as error:
-            raise SessionError(f"{place} holds something that is no JSON: {error}.") from error
-        return messages_from(records, place)
+            return [message for row in rows for message in self._rows.messages(row)]
+        except SessionError as error:
+            place = f"The session {session.session_id!r} in {self._database.name}"
+            raise SessionError(f"{place} {error.message}", hint=error.hint) from error.__cause__
 
     async def save_messages(self, session: AgentSession, messages: Sequence[Message]) -> None:
         """Append `messages`, all of them or none.
@@ -101,6 +101,14 @@ def _database(url: str) -> HistoryDatabase:
     from nbagents.core.history_tables import HistoryDatabase, parsed_url
 
     return HistoryDatabase(parsed_url(url))
+
+
+def _parse(row: str) -> list[Message]:
+    try:
+        record = json.loads(row)
+    except ValueError as error:
+        raise SessionError(f"holds something that is no JSON: {error}") from error
+    return messages_from([record])
 
 
 def _missing(module: str) -> ConfigurationError:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 from nbagents.core.errors import ConfigurationError, SessionError
 from nbagents.core.messages import Message
+
+Text = TypeVar("Text", str, bytes)
+MAX_REMEMBERED = 32_000_000
+"""Characters of stored text whose messages are kept."""
 
 
 def stored_text(record: Mapping[str, Any]) -> str:
@@ -32,16 +36,39 @@ def stored_text(record: Mapping[str, Any]) -> str:
     return text
 
 
-def messages_from(records: Iterable[Any], place: str) -> list[Message]:
+def messages_from(records: Iterable[Any]) -> list[Message]:
     """Return the messages that `Message.to_dict` made the `records` of.
 
     Raises:
-        SessionError: a record that is no message, with its `place`.
+        SessionError: a record that is no message; the text goes on where the caller has named the place.
     """
     try:
         return [Message.from_dict(record) for record in records]
     except (ConfigurationError, TypeError, AttributeError) as error:
         raise SessionError(
-            f"{place} holds something that is no message: {error}",
+            f"holds something that is no message: {error}",
             hint="A newer nbagents may have written it, or another program.",
         ) from error
+
+
+class ReadBefore(Generic[Text]):
+    """What was made of stored texts before: a long conversation is parsed once, not once in every turn.
+
+    The text itself is the key, so this is never out of date. When `MAX_REMEMBERED` is reached, it begins anew.
+    """
+
+    def __init__(self, parse: Callable[[Text], list[Message]]) -> None:
+        self._parse: Callable[[Text], list[Message]] = parse
+        self._known: dict[Text, list[Message]] = {}
+        self._size = 0
+
+    def messages(self, text: Text) -> list[Message]:
+        """Return the messages in `text`; what parsing raises is raised each time."""
+        found = self._known.get(text)
+        if found is None:
+            found = self._parse(text)
+            self._size += len(text)
+            if self._size > MAX_REMEMBERED:
+                self._known, self._size = {}, len(text)
+            self._known[text] = found
+        return found

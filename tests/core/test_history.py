@@ -99,6 +99,22 @@ async def test_nothing_is_stored_before_the_first_message(storage):
     assert await storage.stored() == []
 
 
+@lasting
+async def test_what_was_read_before_is_not_parsed_again_and_never_out_of_date(storage, monkeypatch):
+    history, session = storage.open(), storage.session()
+    await append(storage.place, "trip", "w0", 3)
+    first = await history.get_messages(session)
+    await append(storage.place, "trip", "w1", 1)
+    second = await history.get_messages(session)
+    assert [m.text for m in second[6:]] == ["w1 asks 0", "w1 answers 0"]
+    assert all(left is right for left, right in zip(first, second, strict=False))
+    first.clear()
+    monkeypatch.setattr("nbagents.core.stored.MAX_REMEMBERED", 1)
+    assert await history.get_messages(session) == second == await storage.stored()
+    await storage.open().delete_messages(session)
+    assert await history.get_messages(session) == []
+
+
 ODD_IDS = ["..", "../trip", "/etc/passwd", "a/b", "a\\b", "CON", "con", "con.txt", "nul", "Trip", "TRIP", "trip", "a b"]
 ODD_IDS += [
     "x" * 300,

@@ -182,7 +182,7 @@ async def test_a_newer_version_and_unknown_content_say_where_they_are(history):
     path = history.path_of(TRIP)
     good = path.read_text()
     path.write_text(good + good.replace('"version": 1', '"version": 2'))
-    with pytest.raises(SessionError, match=r"line 2 is of version 2; this nbagents reads 1"):
+    with pytest.raises(SessionError, match=r"line 2 is of version 2; this nbagents reads version 1"):
         await texts(history)
     path.write_text(good + good.replace('"text"', '"hologram"', 1))
     with pytest.raises(SessionError, match=r"line 2 holds something that is no message"):
