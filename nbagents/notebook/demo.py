@@ -18,8 +18,8 @@ from nbagents.core.errors import ConfigurationError, NBAgentsError
 
 DEMO_FOLDER = "nbagents-demo"
 QUICKSTART = "quickstart.ipynb"
-SHOWN_TAGS = ("local-model", "usage")
-"""Cells whose output a headless run prints."""
+SHOWN_CELLS = {"local-model": "The model on this machine:", "usage": "Usage:"}
+"""The tags of cells whose output a headless run prints, and what it says before it."""
 CELL_SECONDS = 600
 
 Say = Callable[[str], None]
@@ -130,10 +130,10 @@ def run_headless(notebook: Path, say: Say) -> Path:
         nbformat.write(document, notebook)  # type: ignore[no-untyped-call]
     page = notebook.with_suffix(".html")
     page.write_text(_html(document), encoding="utf-8")
-    for tag in SHOWN_TAGS:
+    for tag, heading in SHOWN_CELLS.items():
         for cell in document.cells:
             if tag in cell.metadata.get("tags", ()):
-                say(f"\n{_printed(cell)}")
+                say(f"\n{heading}\n{_printed(cell)}")
     say(f"\nWrote {notebook} and {page}.")
     return page
 

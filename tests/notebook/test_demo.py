@@ -163,7 +163,7 @@ def test_without_the_local_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_browser_runs_the_cells_and_shows_what_came_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--no-browser"]) == 0
     out, err = capsys.readouterr()
-    assert out.index("the model says") < out.index("42")
+    assert "The model on this machine:\nthe model says\n\nUsage:\n42\n" in out
     for number, line in enumerate(("print('one')", "print('the model says')", "6 * 7"), 1):
         assert f"[{number}/3]" in out + err
         assert line in out + err

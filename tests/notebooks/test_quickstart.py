@@ -111,7 +111,7 @@ def test_the_chat_shows_the_conversation_without_a_widget(executed: list[Any]) -
 
 
 def test_the_tables_show_what_happened(executed: list[Any]) -> None:
-    assert cell_with(executed, "runs_df()[").outputs[0].data["text/html"].count("<td>ok</td>") == 5
+    assert cell_with(executed, "runs_df()[columns]").outputs[0].data["text/html"].count("<td>ok</td>") == 5
     calls = text_of(cell_with(executed, "tool_calls_df()["))
     assert calls.count("temperature") >= 5
     usage = text_of(cell_with(executed, "usage_df("))
