@@ -140,13 +140,13 @@ def test_the_real_model_keeps_to_a_schema(model):
 
 
 @pytest.mark.slow
-def test_one_server_serves_all_clients_loops_and_threads_and_ends_with_the_last(model):
+def test_one_server_serves_all_clients_loops_and_threads(model):
     """C93: it listens on loopback only, and to nobody without its key."""
     before = listening()
     options = {"max_tokens": 3}
-    twin = LocalChatClient()
-    replies = [asyncio.run(one.as_agent().run("Hi", options=options)).text for one in (model, twin)]
-    worker = threading.Thread(target=lambda: replies.append(model.as_agent().run_sync("Hi", options=options).text))
+    first, twin = LocalChatClient(n_ctx=640), LocalChatClient(n_ctx=640)
+    replies = [asyncio.run(one.as_agent().run("Hi", options=options)).text for one in (first, twin)]
+    worker = threading.Thread(target=lambda: replies.append(first.as_agent().run_sync("Hi", options=options).text))
     worker.start()
     worker.join()
     assert len(replies) == 3
