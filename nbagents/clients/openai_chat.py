@@ -56,6 +56,7 @@ class OpenAIChatClient(BaseChatClient):
     """
 
     provider = "openai"
+    host: str | None = None
 
     def __init__(
         self,

@@ -144,8 +144,12 @@ def test_agents_dropped_within_one_loop_print_nothing_and_close_their_connection
         from nbagents import Agent, AgentSession, OpenAIChatClient
 
         async def main():
-            for _ in range(5):
-                await Agent(OpenAIChatClient("m", base_url=BASE_URL)).run("Hi")
+            for number in range(6):
+                agent = Agent(OpenAIChatClient("m", base_url=BASE_URL))
+                await agent.run("Hi")
+                if number % 2:
+                    agent.cycle = agent  # only the garbage collector finds it
+                del agent
                 gc.collect()
                 await asyncio.sleep(0)
             for _ in range(200):
@@ -174,6 +178,18 @@ def test_an_agent_that_outlives_its_loops_keeps_none_of_them(server: RawServer) 
             asyncio.run(one())
     gc.collect()
     assert [loop() for loop in loops] == [None] * 3
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # such a loop warns of its connections
+def test_loops_that_were_closed_carelessly_do_not_pile_up(server: RawServer) -> None:
+    agent = agent_on(server)
+    for _ in range(4):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(agent.run("Hi"))
+        loop.close()
+    del loop
+    gc.collect()
+    server.wait_until(lambda: server.open_connections <= 1)
 
 
 async def test_nothing_is_left_when_an_agent_is_dropped(server: RawServer) -> None:
