@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,9 @@ class Opened:
 class LoopClients:
     """One AsyncOpenAI for each event loop: a pooled connection cannot change loops.
 
-    Each is held by an async generator of its loop. `asyncio.run` closes such generators before it closes the loop, and
-    the loop itself closes one that nobody holds any more, so ours are closed inside their loop either way.
+    Each is held by an async generator of its loop. `asyncio.run` closes such generators before it closes the loop; when
+    this object goes, a finalizer has its loops close theirs. The finalizer also keeps them from being collected in one
+    sweep with their connections, which would then be dropped open.
 
     Args:
         open_client: makes the client for the running loop.
@@ -71,21 +73,26 @@ class LoopClients:
         register_secret(opened.client.api_key)
         holder = _hold(opened, weakref.ref(self))
         await anext(holder)
+        finalizer = weakref.finalize(self, _close_in_loop, weakref.ref(loop), holder)
+        finalizer.atexit = False
         with self._lock:
-            self._held[loop] = _Held(opened, holder)
+            self._held[loop] = _Held(opened, finalizer)
+            for closed in [other for other in self._held if other.is_closed()]:  # without closing its generators
+                self._held.pop(closed).finalizer.detach()
         return opened
 
     def _forget(self, loop: asyncio.AbstractEventLoop, opened: Opened) -> None:
         with self._lock:
             held = self._held.get(loop)
             if held is not None and held.opened is opened:
+                held.finalizer.detach()
                 del self._held[loop]
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
     opened: Opened
-    holder: AsyncGenerator[None, None]
+    finalizer: weakref.finalize[..., Any]
 
 
 async def _hold(opened: Opened, owner: weakref.ref[LoopClients]) -> AsyncGenerator[None, None]:
@@ -96,6 +103,23 @@ async def _hold(opened: Opened, owner: weakref.ref[LoopClients]) -> AsyncGenerat
             clients._forget(asyncio.get_running_loop(), opened)
         if opened.owned:
             await opened.client.close()
+
+
+_closing: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
+
+
+def _close_in_loop(loop_ref: weakref.ref[asyncio.AbstractEventLoop], holder: AsyncGenerator[None, None]) -> None:
+    loop = loop_ref()
+    if loop is None or loop.is_closed():
+        return
+
+    def close() -> None:
+        task = loop.create_task(holder.aclose())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    with suppress(RuntimeError):  # it is being closed at this moment, and closes its generators itself
+        loop.call_soon_threadsafe(close)
 
 
 def clients_of(settings: Callable[[], dict[str, Any]]) -> LoopClients:
