@@ -13,6 +13,7 @@ from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
 from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
 from nbagents.core.content import ApprovalResponse
 from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
+from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
 from nbagents.core.middleware import Middleware, MiddlewareChain
@@ -21,7 +22,7 @@ from nbagents.core.outputs import output_format
 from nbagents.core.prices import has_price
 from nbagents.core.providers import ContextProvider, check_providers
 from nbagents.core.responses import AgentResponse
-from nbagents.core.run import OnMessage, RunContext, current_run, new_id
+from nbagents.core.run import OnMessage, RunContext, current_run
 from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider, LocalThread
 from nbagents.core.streams import ResponseStream, SyncResponseStream
 from nbagents.core.subagents import ChildSession, agent_tool

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from nbagents.core.content import ApprovalRequest, ApprovalResponse, FunctionCall, FunctionResult
 from nbagents.core.events import RunEvent
+from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
-from nbagents.core.run import RunContext, new_id
+from nbagents.core.run import RunContext
 from nbagents.core.sessions import PENDING_KEY
 
 

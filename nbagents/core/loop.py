@@ -18,10 +18,11 @@ from nbagents.core.errors import (
     RunTimeoutError,
 )
 from nbagents.core.events import RunEvent
+from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
 from nbagents.core.middleware import StopRun, stream_through
 from nbagents.core.modelcalls import Reply, request_reply
-from nbagents.core.run import RunContext, new_id, result_message, uninterrupted
+from nbagents.core.run import RunContext, result_message, uninterrupted
 from nbagents.core.toolcalls import check_calls, run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from nbagents.core.content import (
@@ -177,7 +177,10 @@ def approvals_in(messages: Iterable[Message]) -> list[ApprovalResponse]:
 def attributed(message: Message, **known: Any) -> Message:
     """Return `message` with those of `known` that it does not have yet."""
     missing = {name: value for name, value in known.items() if not getattr(message, name)}
-    return replace(message, **missing) if missing else message
+    if not missing:
+        return message
+    fields = {name: getattr(message, name) for name in ("role", "contents", "extra", *_SCALARS)}
+    return Message(**(fields | missing))
 
 
 def _close_loose(loose: list[Content], messages: list[Message]) -> None:

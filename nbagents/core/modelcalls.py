@@ -14,11 +14,12 @@ from nbagents.core.content import FunctionCall, ReasoningContent, TextContent
 from nbagents.core.errors import IncompleteStreamError, ModelError, RunTimeoutError
 from nbagents.core.events import RunEvent
 from nbagents.core.folding import UpdateFolder
+from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
 from nbagents.core.middleware import ChatContext, stream_through
 from nbagents.core.options import TOOL_OPTIONS
 from nbagents.core.responses import ChatResponse
-from nbagents.core.run import RunContext, describe_error, new_id
+from nbagents.core.run import RunContext, describe_error
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 
 BREATH_SECONDS = 0.010

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import random
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ from nbagents.core.budget import RunBudget
 from nbagents.core.content import ApprovalResponse, Content, FunctionCall, FunctionResult
 from nbagents.core.events import LIVE_EVENTS, RunEvent
 from nbagents.core.folding import UpdateFolder
+from nbagents.core.ids import new_id
 from nbagents.core.messages import AgentRunInputs, Message, attributed, normalize_messages
 from nbagents.core.outputs import OutputFormat
 from nbagents.core.prices import run_cost
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from nbagents.core.agent import Agent
     from nbagents.core.middleware import MiddlewareChain
     from nbagents.core.modelcalls import Reply
-
-_random = random.Random()  # of its own: seeding the global one must not bring ids back
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_random.seed)
 
 OnMessage = Callable[[Message], Any]
 
@@ -273,6 +268,8 @@ class RunContext:
     @property
     def usage(self) -> Usage | None:
         """The usage of all model requests so far, those of sub-agents included, each once."""
+        if len(self.usages) == 1 and not self.children:
+            return self.usages[0]
         return total_usage([*self.usages, *(child.usage for child in self.children)])
 
     def tokens(self) -> int:
@@ -359,8 +356,3 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
     task.result()
     if cancelled is not None:
         raise cancelled
-
-
-def new_id(kind: str) -> str:
-    """Return a new unique id that begins with `kind`."""
-    return f"{kind}_{_random.getrandbits(96):024x}"

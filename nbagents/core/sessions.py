@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from nbagents.core.errors import ConfigurationError, ThreadDeletedError
+from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
 
 FORMAT_VERSION = 1
@@ -41,7 +41,7 @@ class AgentSession:
     ) -> None:
         if session_id is not None and (not isinstance(session_id, str) or not session_id):
             raise ConfigurationError(f"session_id is a text that is not empty, not {session_id!r}.")
-        self.session_id = session_id or f"session_{uuid.uuid4().hex}"
+        self.session_id = session_id or new_id("session")
         self.service_session_id = service_session_id
         self.state: dict[str, Any] = {} if state is None else state
 
