@@ -53,6 +53,8 @@ def plot_usage(
         >>> plot_usage([]).get_xlabel()
         'tokens'
     """
+    from matplotlib.ticker import MaxNLocator
+
     usage_columns(by)
     chosen = select_runs(logged_runs(), selection, run_id=run_id, session_id=session_id)
     groups = usage_groups(chosen, by)
@@ -73,7 +75,7 @@ def plot_usage(
             _sum_words(group), (end, lane), xytext=(5, 0), textcoords="offset points", va="center", fontsize="small"
         )
     _label_lanes(ax, [" · ".join(str(part) for part in group.key if part is not None) or "all" for group in groups])
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("tokens")
     ax.margins(x=0.22)
     ax.set_xlim(left=0)
