@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -286,10 +286,24 @@ def _with_ids(message: Message) -> Message:
 
 def _backoff(error: ModelError, attempt: int) -> float:
     """Seconds to wait: what the server asks for, else exponential with jitter."""
-    asked = error.headers.get("retry-after", "")
-    if asked.replace(".", "", 1).isdigit():
-        return min(float(asked), MAX_BACKOFF_SECONDS)
+    asked = _asked_wait(error.headers)
+    if asked is not None:
+        return min(asked, MAX_BACKOFF_SECONDS)
     return min(0.5 * 2.0 ** (attempt - 1), 8.0) * (0.75 + random.random() / 4)
+
+
+def _asked_wait(headers: Mapping[str, str]) -> float | None:
+    """The seconds that a server asks to wait: OpenAI's `retry-after-ms`, else `retry-after`, a number or a date."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        asked = headers.get(name, "")
+        if asked.replace(".", "", 1).isdigit():
+            return float(asked) * unit
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time(), 0.0)
+    except ValueError:
+        return None
 
 
 async def _until(

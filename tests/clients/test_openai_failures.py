@@ -359,6 +359,25 @@ async def test_a_server_error_is_tried_again_a_bad_request_never(raw_server: Raw
         bad.close()
 
 
+@pytest.mark.parametrize(
+    ("headers", "shortest", "longest"),
+    [
+        ({"retry-after-ms": "30"}, 0.03, 0.03),
+        ({"retry-after": "0.02"}, 0.02, 0.02),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0, 0),
+        ({"retry-after": "soon"}, 0.3, 0.6),
+        ({}, 0.3, 0.6),
+    ],
+)
+async def test_the_wait_is_what_the_server_asks_for(
+    raw_server: RawServer, headers: dict[str, str], shortest: float, longest: float
+) -> None:
+    raw_server.reply_json(error_body("Slow"), 429, headers=headers).reply_text("Hello")
+    response = await ask(agent_on(raw_server, max_retries=1), "Hi", "plain")
+    (retried,) = (event for event in run_log().get(response.run_id).events if event.name == "llm.retried")
+    assert shortest <= retried.payload["wait_s"] <= longest
+
+
 @both_modes
 async def test_retries_are_ours_alone(raw_server: RawServer, mode: Mode) -> None:
     """The openai client would try again by itself, unseen."""
