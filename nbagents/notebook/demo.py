@@ -56,9 +56,10 @@ def run_demo(*, browser: bool = True, force: bool = False, say: Say) -> int:
 def find_quickstart() -> Path:
     """Return the quickstart that belongs to this package: the checkout's where there is one, else the packed one."""
     package = Path(__file__).parents[1]
-    for path in (package.parent / "notebooks" / QUICKSTART, package / "notebooks" / QUICKSTART):
-        if path.is_file():
-            return path
+    is_checkout = (package.parent / "pyproject.toml").is_file()
+    path = (package.parent if is_checkout else package) / "notebooks" / QUICKSTART
+    if path.is_file():
+        return path
     raise ConfigurationError(f"{QUICKSTART} is missing from this installation.", hint="Install nbagents again.")
 
 

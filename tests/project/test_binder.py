@@ -53,11 +53,14 @@ def test_the_image_runs_the_quickstart(tmp_path: Path) -> None:
     ):
         done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    packed = check("-c", PACKED_QUICKSTART, cwd=tmp_path, python=scripts / "python")
+    assert Path(packed.strip()).is_relative_to(scripts.parent)
     said = check("-c", LOCAL_ANSWER, cwd=checkout, python=sys.executable)
     assert said.strip()
     assert "nbagents local install" not in said
 
 
+PACKED_QUICKSTART = "from nbagents.notebook.demo import find_quickstart; print(find_quickstart())"
 LOCAL_ANSWER = """
 import nbformat
 cells = nbformat.read("notebooks/quickstart.ipynb", as_version=4).cells
