@@ -226,5 +226,7 @@ def merged_head(left: TextLike, right: TextLike) -> TextLike:
     """Return `left` with what its continuation `right` knows besides its text: id and encrypted form of a thought."""
     if not isinstance(left, ReasoningContent) or not isinstance(right, ReasoningContent):
         return left
-    known = (left.id or right.id, right.encrypted or left.encrypted)
-    return left if known == (left.id, left.encrypted) else replace(left, id=known[0], encrypted=known[1])
+    thought = right.id if left.id is None else left.id
+    encrypted = left.encrypted if right.encrypted is None else right.encrypted
+    unchanged = (thought, encrypted) == (left.id, left.encrypted)
+    return left if unchanged else replace(left, id=thought, encrypted=encrypted)

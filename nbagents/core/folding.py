@@ -235,8 +235,8 @@ class _OpenText:
         self.head = merged_head(self.head, piece)
 
     def holds_something(self) -> bool:
-        kept = isinstance(self.head, ReasoningContent) and (self.head.id or self.head.encrypted)
-        return bool(kept or self.head.extra) or any(self.pieces)
+        named = isinstance(self.head, ReasoningContent) and (self.head.id or self.head.encrypted)
+        return bool(named or self.head.extra) or any(self.pieces)
 
     def build(self) -> Content:
         return replace(self.head, text="".join(self.pieces))
