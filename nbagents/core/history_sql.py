@@ -112,7 +112,8 @@ def _parse(row: str) -> list[Message]:
 
 
 def _missing(module: str) -> ConfigurationError:
-    package = {"sqlalchemy": "nbagents[sql]", "psycopg": "psycopg[binary]"}.get(module, module)
+    packages = {"sqlalchemy": "nbagents[sql]", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
+    package = packages.get(module, module)
     return ConfigurationError(
         f"SQLHistoryProvider needs the package {module!r} for this database.", hint=f'pip install "{package}"'
     )

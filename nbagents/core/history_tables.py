@@ -224,6 +224,7 @@ def _engine(url: URL) -> Engine:
 
 def _set_up_sqlite(connection: Any, record: object) -> None:
     connection.execute("PRAGMA synchronous=NORMAL")  # with the write-ahead log a crash of the program loses nothing
+    connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten
 
 
 def _use_write_ahead_log(connection: Connection) -> None:

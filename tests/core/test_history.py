@@ -186,6 +186,27 @@ async def test_what_a_run_stores_while_its_session_is_deleted_is_forgotten_too(s
     assert await storage.stored() == []
 
 
+async def test_messages_that_are_on_their_way_when_the_session_is_deleted_are_forgotten(storage, monkeypatch):
+    history, session = storage.open(), storage.session()
+    saving, deleted = asyncio.Event(), asyncio.Event()
+    save = history.save_messages
+
+    async def save_late(session, messages):
+        saving.set()
+        await deleted.wait()
+        await save(session, messages)
+
+    monkeypatch.setattr(history, "save_messages", save_late)
+    agent = Agent(ScriptedChatClient(["answer"]), history=history)
+    task = asyncio.create_task(agent.run("q", session=session))
+    await saving.wait()
+    await agent.thread(session).delete()
+    deleted.set()
+    with pytest.raises(ThreadDeletedError):
+        await task
+    assert await storage.stored() == []
+
+
 async def test_a_storage_that_cannot_delete_says_so():
     class Kept(HistoryProvider):
         async def get_messages(self, session):
