@@ -1,0 +1,1 @@
+"""The magics of a notebook: how IPython reads them, what they do, what they remember."""
