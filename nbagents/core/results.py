@@ -9,7 +9,7 @@ from typing import Any
 
 from nbagents.core.content import DataContent, FunctionCall, FunctionResult, TextContent
 from nbagents.core.media import UNKNOWN_TYPE, media_type_of
-from nbagents.core.secrets import redact
+from nbagents.core.secrets import mask_known, redact
 
 MAX_RESULT_CHARACTERS = 20_000
 PREVIEW_ROWS = 20
@@ -36,7 +36,8 @@ def function_result(call: FunctionCall, value: Any) -> FunctionResult:
 def result_text(value: Any, *, limit: int = MAX_RESULT_CHARACTERS) -> str:
     """Return `value` as text: a string as it is, data as JSON, a table as a preview with its shape.
 
-    What is longer than `limit` characters is cut, and the text says so.
+    What is longer than `limit` characters is cut, and the text says so. Keys that clients use are masked: a tool that
+    prints the environment shows them to no model, table or file.
     """
     if isinstance(value, str):
         text = value
@@ -44,7 +45,7 @@ def result_text(value: Any, *, limit: int = MAX_RESULT_CHARACTERS) -> str:
         text = _table_preview(value)
     else:
         text = _as_json(value)
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    text = mask_known(text.encode("utf-8", "replace").decode("utf-8"))
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[cut: {len(text) - limit} of {len(text)} characters left out]"

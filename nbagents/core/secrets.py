@@ -31,11 +31,17 @@ def register_secret(value: str | None) -> None:
 
 def redact(text: str) -> str:
     """Return `text` with known secret values, and what looks like a key, masked."""
+    text = mask_known(text)
+    for pattern in _PATTERNS:
+        text = pattern.sub(_keep_label if pattern.groups else _MASK, text)
+    return text
+
+
+def mask_known(text: str) -> str:
+    """Return `text` with known secret values masked, and nothing else: for content, which may well look like a key."""
     for value in sorted(_known, key=len, reverse=True):
         if value in text:
             text = text.replace(value, _MASK)
-    for pattern in _PATTERNS:
-        text = pattern.sub(_keep_label if pattern.groups else _MASK, text)
     return text
 
 

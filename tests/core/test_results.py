@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from nbagents.core.results import error_text, result_text
+from nbagents.core.secrets import register_secret
 
 
 class Item(BaseModel):
@@ -66,3 +67,12 @@ def test_errors_are_told_by_class_and_message():
     assert error_text(KeyError("x")) == "KeyError: 'x'"
     group = ExceptionGroup("several", [ValueError("a"), TypeError()])
     assert error_text(group) == "ExceptionGroup: ValueError: a; TypeError"
+
+
+def test_a_key_that_a_client_uses_goes_to_no_model():
+    """C108"""
+    register_secret("Zx8Qw3Rt5Yu7Pl0")
+    assert result_text({"KEY": "Zx8Qw3Rt5Yu7Pl0"}) == '{"KEY": "[redacted]"}'
+    assert (
+        result_text("sk-looks-like-a-key-1234 stays: it is content") == "sk-looks-like-a-key-1234 stays: it is content"
+    )
