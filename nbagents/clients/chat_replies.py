@@ -18,6 +18,8 @@ from nbagents.core.errors import InvalidReplyError
 from nbagents.core.updates import ChatResponseUpdate
 from nbagents.core.usage import Usage
 
+_NOTHING_KNOWN = (None,) * 6
+
 
 class ReplyReader:
     """Reads one reply, whole or in chunks. What it does not know it ignores.
@@ -137,17 +139,16 @@ def read_usage(counts: Any) -> Usage | None:
     if not isinstance(counts, dict):
         return None
     of_prompt = _details(counts, "prompt_tokens_details")
-    of_completion = _details(counts, "completion_tokens_details")
     cached = _count(of_prompt.get("cached_tokens"))
-    usage = Usage(
-        input_tokens=_count(counts.get("prompt_tokens")),
-        output_tokens=_count(counts.get("completion_tokens")),
-        total_tokens=_count(counts.get("total_tokens")),
-        cached_input_tokens=_count(counts.get("prompt_cache_hit_tokens")) if cached is None else cached,
-        cache_write_tokens=_count(of_prompt.get("cache_write_tokens")),
-        reasoning_tokens=_count(of_completion.get("reasoning_tokens")),
+    known = (
+        _count(counts.get("prompt_tokens")),
+        _count(counts.get("completion_tokens")),
+        _count(counts.get("total_tokens")),
+        _count(counts.get("prompt_cache_hit_tokens")) if cached is None else cached,
+        _count(of_prompt.get("cache_write_tokens")),
+        _count(_details(counts, "completion_tokens_details").get("reasoning_tokens")),
     )
-    return None if usage == Usage() else usage
+    return None if known == _NOTHING_KNOWN else Usage(*known)
 
 
 def _details(counts: dict[str, Any], name: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.secrets import register_secret
@@ -29,11 +30,26 @@ class Opened:
         client: what sends.
         owned: we made its connections and close them.
         shared: its connections may also be used on other loops, by the user or by us.
+        host: host and port of the endpoint.
     """
 
     client: AsyncOpenAI
     owned: bool = False
     shared: bool = False
+    host: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "host", host_of(str(self.client.base_url)))
+
+
+def host_of(url: str) -> str:
+    """Return host and port of `url`, without what may be secret in it.
+
+    Example:
+        >>> host_of("http://user:secret@localhost:8000/v1?key=1")
+        'localhost:8000'
+    """
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 class LoopClients:

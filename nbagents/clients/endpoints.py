@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from nbagents.clients.connections import LoopClients, borrowed_clients, clients_of, factory_clients
+from nbagents.clients.connections import LoopClients, borrowed_clients, clients_of, factory_clients, host_of
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.secrets import register_secret
 
@@ -77,16 +77,6 @@ def find_endpoint(
     if azure_endpoint is not None:
         return _at_azure(key, azure_endpoint, api_version)
     return _at_url(key, base_url)
-
-
-def host_of(url: str) -> str:
-    """Return host and port of `url`, without what may be secret in it.
-
-    Example:
-        >>> host_of("http://user:secret@localhost:8000/v1?key=1")
-        'localhost:8000'
-    """
-    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _at_url(key: Secret, base_url: str | None) -> Endpoint:

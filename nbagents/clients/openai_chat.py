@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nbagents.clients.chat_replies import ReplyReader
 from nbagents.clients.chat_wire import wire_messages, wire_options, wire_tools
 from nbagents.clients.connections import ConcurrencyLimit, Opened
-from nbagents.clients.endpoints import ApiKey, Secret, find_endpoint, host_of
+from nbagents.clients.endpoints import ApiKey, Secret, find_endpoint
 from nbagents.clients.openai_errors import CallFacts, invalid_reply, model_error, reported_error
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
 from nbagents.core.errors import ConfigurationError, ConnectionFailedError, ModelTimeoutError, NBAgentsError
@@ -150,7 +150,7 @@ class OpenAIChatClient(BaseChatClient):
         """One call: a place within the limit, the client of this loop, and whatever fails as an error of ours."""
         async with self._limit:
             opened = await self._clients.current()
-            facts = CallFacts(request.options.get("model") or self.model, host_of(str(opened.client.base_url)))
+            facts = CallFacts(request.options.get("model") or self.model, opened.host)
             call = _Call(opened, self._body(request, facts), self._request_settings(request, opened), facts)
             try:
                 yield call
