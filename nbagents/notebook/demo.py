@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,17 @@ from typing import Any
 from nbagents.clients.local import local_extra_installed
 from nbagents.clients.weights import find_weights, install_weights
 from nbagents.core.errors import ConfigurationError, NBAgentsError
+from nbagents.render.maths import to_html
+from nbagents.render.sanitize import sanitize
 
 DEMO_FOLDER = "nbagents-demo"
 QUICKSTART = "quickstart.ipynb"
 SHOWN_CELLS = {"local-model": "The model on this machine:", "usage": "Usage:"}
 """The tags of cells whose output a headless run prints, and what it says before it."""
 CELL_SECONDS = 600
+
+_FORMULA = re.compile(r'<span class="nbagents-math [^"]*">\\(?P<opening>[(\[])(?P<latex>.*?)\\[)\]]</span>', re.DOTALL)
+"""A formula in the lasting form of a reply, which a notebook page with MathJax would typeset."""
 
 Say = Callable[[str], None]
 
@@ -171,7 +178,7 @@ def _cell_error(which: str, cell: Any, error: Exception) -> NBAgentsError:
 
 
 def _html(document: Any) -> str:
-    """The notebook as one page that loads nothing: formulas are MathML, widgets have their static form."""
+    """The notebook as one page that loads nothing: formulas of replies are MathML, widgets have their static form."""
     from nbconvert import HTMLExporter
 
     no_script = "data:,"
@@ -179,7 +186,11 @@ def _html(document: Any) -> str:
         mathjax_url=no_script, require_js_url=no_script, embed_images=True
     )
     body: str = exporter.from_notebook_node(document)[0]
-    return body
+    return _FORMULA.sub(_as_mathml, body)
+
+
+def _as_mathml(formula: re.Match[str]) -> str:
+    return sanitize(to_html(unescape(formula["latex"]), display=formula["opening"] == "["))
 
 
 def _printed(cell: Any) -> str:

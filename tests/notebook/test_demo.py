@@ -19,6 +19,9 @@ from tests.support.tools import ROOT
 
 FOLDER = Path("nbagents-demo")
 NOTEBOOK = FOLDER / "quickstart.ipynb"
+ONE_REPLY = """\
+from nbagents import Agent, ScriptedChatClient
+Agent(ScriptedChatClient(["It is $x^2 < y$."])).run_sync("What is it?")"""
 
 
 def write_notebook(path: Path, cells: Sequence[str | tuple[str, str]]) -> None:
@@ -58,7 +61,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small notebook in place of the quickstart."""
     path = tmp_path / "original.ipynb"
-    write_notebook(path, ["print('one')", ("print('the model says')", "local-model"), ("6 * 7", "usage")])
+    write_notebook(path, [ONE_REPLY, ("print('the model says')", "local-model"), ("6 * 7", "usage")])
     monkeypatch.setattr(demo, "find_quickstart", lambda: path)
     return path
 
@@ -164,11 +167,12 @@ def test_no_browser_runs_the_cells_and_shows_what_came_of_it(capsys: pytest.Capt
     assert main(["demo", "--no-browser"]) == 0
     out, err = capsys.readouterr()
     assert "The model on this machine:\nthe model says\n\nUsage:\n42\n" in out
-    for number, line in enumerate(("print('one')", "print('the model says')", "6 * 7"), 1):
+    for number, line in enumerate(("from nbagents import Agent", "print('the model says')", "6 * 7"), 1):
         assert f"[{number}/3]" in out + err
         assert line in out + err
     page = NOTEBOOK.with_suffix(".html").read_text()
     assert "the model says" in page
+    assert re.search(r"<math.*<msup>.*&lt;.*</math>", page)
     assert re.findall(r"""(?:src|href)=["'](?!data:|#)[^"']*""", page) == []
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     assert [cell["execution_count"] for cell in cells] == [1, 2, 3]

@@ -95,7 +95,7 @@ def test_replies_stay_as_html_markdown_and_text(executed: list[Any]) -> None:
         assert "<script" not in output.data["text/html"]
     tool_cell = cell_with(executed, "%%agent -n weather\nIs it warmer").outputs[0].data["text/html"]
     assert tool_cell.count("temperature") >= 2
-    assert "<math" in cell_with(executed, "Hello! What can you do?").outputs[0].data["text/html"]
+    assert "nbagents-math" in cell_with(executed, "Hello! What can you do?").outputs[0].data["text/html"]
 
 
 def test_a_session_remembers(executed: list[Any]) -> None:
