@@ -183,7 +183,7 @@ def _part(content: TextContent | DataContent) -> dict[str, Any]:
         if kind in _AUDIO_FORMATS:
             sound = content.uri.partition(",")[2]
             return {"type": "input_audio", "input_audio": {"data": sound, "format": _AUDIO_FORMATS[kind]}}
-        name = f"file.{kind.rpartition('/')[2] or 'bin'}"
+        name = content.name or f"file.{kind.rpartition('/')[2] or 'bin'}"
         return {"type": "file", "file": {"filename": name, "file_data": content.uri}}
     raise ConfigurationError(
         f"Chat Completions takes no {content.media_type!r} by its address.",

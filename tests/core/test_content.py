@@ -22,6 +22,7 @@ from nbagents import (
     tool,
     tool_call,
 )
+from nbagents.clients.chat_wire import wire_messages
 from nbagents.core.content import (
     ApprovalRequest,
     FunctionCall,
@@ -126,6 +127,12 @@ def test_a_file_becomes_content_with_its_name(tmp_path):
     assert DataContent.from_file(str(path), "application/x-own").media_type == "application/x-own"
 
 
+def test_a_file_is_sent_under_its_name():
+    content = DataContent.from_bytes(MEDIA["application/pdf"], name="report.pdf")
+    (sent,) = wire_messages([Message("user", ["Read this.", content])])
+    assert sent["content"][1] == {"type": "file", "file": {"filename": "report.pdf", "file_data": content.uri}}
+
+
 URIS = {
     "data:image/png;base64,AAAA": ("image/png", bytes(3)),
     "DATA:image/png;BASE64,AA AA\n": ("image/png", bytes(3)),
@@ -161,6 +168,7 @@ def test_an_address_stays_one():
         (lambda: DataContent.from_uri("data:image/png;base64,A"), "valid base64"),
         (lambda: DataContent.from_uri("data:image/png;base64,AAA\u2028"), "valid base64"),
         (lambda: DataContent.from_uri("data:image/png;base64,A-_A"), "valid base64"),
+        (lambda: DataContent.from_uri("data:image/png;base64,AA!AA"), "valid base64"),
         (lambda: DataContent("data:image/png;base64,A!", "image/png").data, "valid base64"),
         (lambda: DataContent.from_uri("data:image/png"), "comma"),
         (lambda: DataContent.from_uri("cat.png"), "from_file"),

@@ -265,6 +265,21 @@ async def test_the_error_of_a_hook_is_that_of_the_stream():
         with pytest.raises(ZeroDivisionError):
             await stream.get_final_response()
     assert source.events == ["opened", "closed", "finished"]
+    stream = Source("a").stream().with_transform_hook(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        await texts(stream)
+    with pytest.raises(ZeroDivisionError):
+        await stream.get_final_response()
+
+
+async def test_the_response_of_a_stream_that_was_just_left_waits_for_its_end():
+    stream = agent_stream("one two")
+    async for update in stream:
+        if update.text:
+            break
+    gc.collect()
+    response = await stream.get_final_response()
+    assert (response.text, response.stop_reason) == ("one ", "cancelled")
 
 
 async def test_a_stream_is_read_in_one_way():
