@@ -24,17 +24,13 @@ if TYPE_CHECKING:
     from nbagents.core import AgentResponseUpdate as AgentResponseUpdate
     from nbagents.core import AgentRunInputs as AgentRunInputs
     from nbagents.core import AgentSession as AgentSession
-    from nbagents.core import BaseAgent as BaseAgent
     from nbagents.core import BaseChatClient as BaseChatClient
-    from nbagents.core import BaseEmbeddingClient as BaseEmbeddingClient
     from nbagents.core import ChatContext as ChatContext
     from nbagents.core import ChatRequest as ChatRequest
     from nbagents.core import ChatResponse as ChatResponse
     from nbagents.core import ChatResponseUpdate as ChatResponseUpdate
     from nbagents.core import ContextProvider as ContextProvider
     from nbagents.core import DataContent as DataContent
-    from nbagents.core import Embeddings as Embeddings
-    from nbagents.core import FileHistoryProvider as FileHistoryProvider
     from nbagents.core import FunctionContext as FunctionContext
     from nbagents.core import HistoryProvider as HistoryProvider
     from nbagents.core import HostedTool as HostedTool
@@ -45,17 +41,8 @@ if TYPE_CHECKING:
     from nbagents.core import ResponseStream as ResponseStream
     from nbagents.core import RunBudget as RunBudget
     from nbagents.core import RunContext as RunContext
-    from nbagents.core import SQLHistoryProvider as SQLHistoryProvider
     from nbagents.core import StopRun as StopRun
-    from nbagents.core import SupportsAgentRun as SupportsAgentRun
     from nbagents.core import SupportsChatGetResponse as SupportsChatGetResponse
-    from nbagents.core import SupportsCodeInterpreterTool as SupportsCodeInterpreterTool
-    from nbagents.core import SupportsFileSearchTool as SupportsFileSearchTool
-    from nbagents.core import SupportsGetEmbeddings as SupportsGetEmbeddings
-    from nbagents.core import SupportsImageGenerationTool as SupportsImageGenerationTool
-    from nbagents.core import SupportsMCPTool as SupportsMCPTool
-    from nbagents.core import SupportsShellTool as SupportsShellTool
-    from nbagents.core import SupportsWebSearchTool as SupportsWebSearchTool
     from nbagents.core import TextContent as TextContent
     from nbagents.core import ToolContext as ToolContext
     from nbagents.core import ToolError as ToolError
@@ -65,6 +52,19 @@ if TYPE_CHECKING:
     from nbagents.core import run_log as run_log
     from nbagents.core import set_price as set_price
     from nbagents.core import tool as tool
+    from nbagents.core.baseagent import BaseAgent as BaseAgent
+    from nbagents.core.embeddings import BaseEmbeddingClient as BaseEmbeddingClient
+    from nbagents.core.embeddings import Embeddings as Embeddings
+    from nbagents.core.history_file import FileHistoryProvider as FileHistoryProvider
+    from nbagents.core.history_sql import SQLHistoryProvider as SQLHistoryProvider
+    from nbagents.core.protocols import SupportsAgentRun as SupportsAgentRun
+    from nbagents.core.protocols import SupportsCodeInterpreterTool as SupportsCodeInterpreterTool
+    from nbagents.core.protocols import SupportsFileSearchTool as SupportsFileSearchTool
+    from nbagents.core.protocols import SupportsGetEmbeddings as SupportsGetEmbeddings
+    from nbagents.core.protocols import SupportsImageGenerationTool as SupportsImageGenerationTool
+    from nbagents.core.protocols import SupportsMCPTool as SupportsMCPTool
+    from nbagents.core.protocols import SupportsShellTool as SupportsShellTool
+    from nbagents.core.protocols import SupportsWebSearchTool as SupportsWebSearchTool
     from nbagents.extension import load_ipython_extension as load_ipython_extension
     from nbagents.extension import unload_ipython_extension as unload_ipython_extension
     from nbagents.widgets import Chat as Chat
@@ -96,7 +96,6 @@ _HOMES = {
         "ChatRequest",
         "ChatResponse",
         "ChatResponseUpdate",
-        "FileHistoryProvider",
         "HistoryProvider",
         "InMemoryHistoryProvider",
         "Message",
@@ -105,7 +104,6 @@ _HOMES = {
         "ContextProvider",
         "ResponseStream",
         "RunBudget",
-        "SQLHistoryProvider",
         "SupportsChatGetResponse",
         "ToolContext",
         "ToolError",
@@ -115,12 +113,16 @@ _HOMES = {
         "run_log",
         "set_price",
         "tool",
-        "BaseAgent",
-        "BaseEmbeddingClient",
         "DataContent",
-        "Embeddings",
         "HostedTool",
         "TextContent",
+    ),
+    "nbagents.core.baseagent": ("BaseAgent",),
+    "nbagents.core.embeddings": (
+        "BaseEmbeddingClient",
+        "Embeddings",
+    ),
+    "nbagents.core.protocols": (
         "SupportsAgentRun",
         "SupportsCodeInterpreterTool",
         "SupportsFileSearchTool",
@@ -130,6 +132,8 @@ _HOMES = {
         "SupportsShellTool",
         "SupportsWebSearchTool",
     ),
+    "nbagents.core.history_file": ("FileHistoryProvider",),
+    "nbagents.core.history_sql": ("SQLHistoryProvider",),
     "nbagents.extension": ("load_ipython_extension", "unload_ipython_extension"),
     "nbagents.widgets": ("Chat",),
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nbagents.clients.scripted import ScriptedChatClient, tool_call
-
 if TYPE_CHECKING:
     from nbagents.clients.default import ClientChoice as ClientChoice
     from nbagents.clients.default import choose_client as choose_client
@@ -15,6 +13,8 @@ if TYPE_CHECKING:
     from nbagents.clients.local import LocalChatClient as LocalChatClient
     from nbagents.clients.openai_chat import OpenAIChatClient as OpenAIChatClient
     from nbagents.clients.recorded import RecordedChatClient as RecordedChatClient
+    from nbagents.clients.scripted import ScriptedChatClient as ScriptedChatClient
+    from nbagents.clients.scripted import tool_call as tool_call
 
 _HOMES = {
     "ClientChoice": "default",
@@ -22,11 +22,13 @@ _HOMES = {
     "LocalChatClient": "local",
     "OpenAIChatClient": "openai_chat",
     "RecordedChatClient": "recorded",
+    "ScriptedChatClient": "scripted",
     "choose_client": "default",
     "default_client": "default",
+    "tool_call": "scripted",
 }
 
-__all__ = ["ScriptedChatClient", "tool_call", *_HOMES]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,6 @@
 """The agent core: values, the run loop, its log. It knows no notebook, no table and no provider."""
 
 from nbagents.core.agent import Agent
-from nbagents.core.baseagent import BaseAgent
 from nbagents.core.budget import RunBudget
 from nbagents.core.clients import BaseChatClient, ChatRequest, SupportsChatGetResponse
 from nbagents.core.content import (
@@ -16,27 +15,14 @@ from nbagents.core.content import (
     TextContent,
     UsageContent,
 )
-from nbagents.core.embeddings import BaseEmbeddingClient, Embeddings
 from nbagents.core.errors import NBAgentsError, ToolError
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, RunEvent
-from nbagents.core.history_file import FileHistoryProvider
-from nbagents.core.history_sql import SQLHistoryProvider
 from nbagents.core.hosted import HostedTool, HostedToolCall, HostedToolResult
 from nbagents.core.media import DataContent
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import ChatContext, FunctionContext, StopRun
 from nbagents.core.options import UNSET, merge_options
 from nbagents.core.prices import set_price
-from nbagents.core.protocols import (
-    SupportsAgentRun,
-    SupportsCodeInterpreterTool,
-    SupportsFileSearchTool,
-    SupportsGetEmbeddings,
-    SupportsImageGenerationTool,
-    SupportsMCPTool,
-    SupportsShellTool,
-    SupportsWebSearchTool,
-)
 from nbagents.core.providers import ContextProvider
 from nbagents.core.responses import AgentResponse, ChatResponse
 from nbagents.core.run import RunContext
@@ -58,9 +44,7 @@ __all__ = [
     "AgentSession",
     "ApprovalRequest",
     "ApprovalResponse",
-    "BaseAgent",
     "BaseChatClient",
-    "BaseEmbeddingClient",
     "ChatContext",
     "ChatRequest",
     "ChatResponse",
@@ -68,9 +52,7 @@ __all__ = [
     "Content",
     "ContextProvider",
     "DataContent",
-    "Embeddings",
     "ErrorContent",
-    "FileHistoryProvider",
     "FunctionCall",
     "FunctionContext",
     "FunctionResult",
@@ -91,17 +73,8 @@ __all__ = [
     "RunEvent",
     "RunLog",
     "RunRecord",
-    "SQLHistoryProvider",
     "StopRun",
-    "SupportsAgentRun",
     "SupportsChatGetResponse",
-    "SupportsCodeInterpreterTool",
-    "SupportsFileSearchTool",
-    "SupportsGetEmbeddings",
-    "SupportsImageGenerationTool",
-    "SupportsMCPTool",
-    "SupportsShellTool",
-    "SupportsWebSearchTool",
     "TextContent",
     "ToolContext",
     "ToolError",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import binascii
 import os
+import posixpath
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path, PurePath
 from typing import ClassVar
-from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.records import Piece
@@ -86,13 +85,14 @@ class DataContent(Piece):
         """
         if not isinstance(path, str | os.PathLike):
             raise ConfigurationError(f"path is a text or a Path, not {type(path).__name__}.")
-        place = Path(path).expanduser()
+        place = os.path.expanduser(path)
         try:
-            data = place.read_bytes()
+            with open(place, "rb") as file:
+                data = file.read()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            raise ConfigurationError(f"The file {str(place)!r} cannot be read: {why}.") from error
-        return cls.from_bytes(data, media_type, name=place.name)
+            raise ConfigurationError(f"The file {place!r} cannot be read: {why}.") from error
+        return cls.from_bytes(data, media_type, name=os.path.basename(place))
 
     @classmethod
     def from_uri(cls, uri: str, media_type: str | None = None) -> DataContent:
@@ -104,6 +104,8 @@ class DataContent(Piece):
         Raises:
             ConfigurationError: neither a `data:` URI nor an address, or base64 that is none.
         """
+        from urllib.parse import unquote, urlsplit  # slow to import, and seldom needed
+
         if not isinstance(uri, str):
             raise ConfigurationError(f"uri is a text, not {type(uri).__name__}.")
         uri = uri.strip()
@@ -119,7 +121,7 @@ class DataContent(Piece):
                 f"{uri[:_SHOWN_URI]!r} is neither a data: URI nor an address.",
                 hint="For a file use DataContent.from_file(path).",
             )
-        name = PurePath(unquote(parts.path)).name or None
+        name = posixpath.basename(unquote(parts.path)) or None
         return cls(uri, media_type or _type_of_suffix(name) or UNKNOWN_TYPE, name)
 
     @property
@@ -274,7 +276,7 @@ _SUFFIXES = {
 
 
 def _type_of_suffix(name: str | None) -> str | None:
-    return _SUFFIXES.get(PurePath(name).suffix.lower()) if name else None
+    return _SUFFIXES.get(os.path.splitext(name)[1].lower()) if name else None
 
 
 def _is_data(uri: str) -> bool:
@@ -283,6 +285,8 @@ def _is_data(uri: str) -> bool:
 
 def _parsed(uri: str) -> tuple[str | None, bytes]:
     """Return the media type that a `data:` URI (RFC 2397) states, if it does, and the bytes that it holds."""
+    from urllib.parse import unquote, unquote_to_bytes  # slow to import, and seldom needed
+
     head, comma, payload = uri[5:].partition(",")
     if not comma:
         raise ConfigurationError("This data: URI has no comma before its content.", hint=_DATA_HINT)

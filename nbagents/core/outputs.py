@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbagents.core.errors import ConfigurationError
-from nbagents.core.schema import portable_hint
 
 _FENCE = re.compile(r"^\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*$", re.S)
 
@@ -26,6 +25,8 @@ class OutputFormat:
     def __init__(self, asked: Any) -> None:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticUserError
+
+        from nbagents.core.schema import portable_hint
 
         self._adapter: TypeAdapter[Any] | None = None
         self._wrapped = False

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Union, 
 
 from nbagents.core.docstrings import parse_docstring
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.tools import ArgumentsError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-
-class ArgumentsError(Exception):
-    """Arguments that do not fit; the text is for the model."""
 
 
 class FunctionSchema:

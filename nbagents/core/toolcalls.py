@@ -18,9 +18,8 @@ from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.modelcalls import timed_out
 from nbagents.core.results import error_text, result_text
 from nbagents.core.run import RunContext, current_run
-from nbagents.core.schema import ArgumentsError
 from nbagents.core.secrets import redact
-from nbagents.core.tools import ApprovalNeeded, ToolContext
+from nbagents.core.tools import ApprovalNeeded, ArgumentsError, ToolContext
 from nbagents.core.turns import held_turns
 
 RAW_ARGUMENTS_SHOWN = 500

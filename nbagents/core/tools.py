@@ -17,10 +17,10 @@ from nbagents import loop as loops
 from nbagents.core.content import ApprovalRequest, ApprovalResponse
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.names import VALID_NAME, safe_name
-from nbagents.core.schema import FunctionSchema
 
 if TYPE_CHECKING:
     from nbagents.core.run import RunContext
+    from nbagents.core.schema import FunctionSchema
     from nbagents.core.sessions import AgentSession
 
 Approval = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
@@ -66,6 +66,10 @@ class ToolContext:
     def emit_artifact(self, name: str, payload: Any, *, kind: str = "data") -> None:
         """Hand out something that the run made, beside its answer."""
         self.emit("artifact.emitted", {"name": name, "kind": kind, "payload": payload})
+
+
+class ArgumentsError(Exception):
+    """Arguments that do not fit; the text is for the model."""
 
 
 class ApprovalNeeded(Exception):
@@ -151,6 +155,8 @@ class FunctionTool:
     @cached_property
     def schema(self) -> FunctionSchema:
         """The schema of its parameters."""
+        from nbagents.core.schema import FunctionSchema
+
         return FunctionSchema(self.function, injected=ToolContext, names=self._names)
 
     @cached_property
