@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import aclosing
-from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
-from nbagents import loop as loops
+from nbagents.core.baseagent import BaseAgent
 from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
 from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
 from nbagents.core.content import ApprovalResponse
-from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
+from nbagents.core.errors import ConfigurationError, NBAgentsError, RunCancelledError
 from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
@@ -24,17 +23,16 @@ from nbagents.core.providers import ContextProvider, check_providers
 from nbagents.core.responses import AgentResponse
 from nbagents.core.run import OnMessage, RunContext, current_run
 from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider, LocalThread
-from nbagents.core.streams import ResponseStream, SyncResponseStream
+from nbagents.core.streams import ResponseStream
 from nbagents.core.subagents import ChildSession, agent_tool
 from nbagents.core.templates import PromptTemplate, as_template
 from nbagents.core.tools import FunctionTool, collect_tools
 from nbagents.core.updates import AgentResponseUpdate
 
-T = TypeVar("T")
 AgentStream = ResponseStream[AgentResponseUpdate, AgentResponse[Any]]
 
 
-class Agent:
+class Agent(BaseAgent):
     """Instructions, a chat client, tools and limits.
 
     Args:
@@ -89,11 +87,9 @@ class Agent:
             raise ConfigurationError(f"budget must be a RunBudget, not {type(budget).__name__}.")
         if history is not None and not isinstance(history, HistoryProvider):
             raise ConfigurationError(f"history must be a HistoryProvider, not {type(history).__name__}.")
+        super().__init__(id=id, name=name, description=description)
         self.client = client
         self.instructions = instructions
-        self.name = name or "agent"
-        self.id = id or self.name
-        self.description = description
         self.tools = collect_tools(tools)
         self.options = check_options(options)
         self.arguments = dict(arguments or {})
@@ -109,10 +105,6 @@ class Agent:
     def __repr__(self) -> str:
         tools = ", ".join(one.name for one in self.tools)
         return f"Agent({self.name!r}, client={self.client!r}, tools=[{tools}])"
-
-    def create_session(self, session_id: str | None = None) -> AgentSession:
-        """Return a new session; pass it to `run` to have the conversation remembered."""
-        return AgentSession(session_id)
 
     def thread(self, session: AgentSession) -> LocalThread:
         """Return the door to the stored messages of `session`."""
@@ -137,7 +129,7 @@ class Agent:
         """
         return agent_tool(self, name, description, session)
 
-    @overload
+    @overload  # type: ignore[override]  # more exact than the base's, which leaves settings open
     def run(
         self,
         messages: AgentRunInputs = None,
@@ -194,38 +186,6 @@ class Agent:
         run = self._prepare(messages, stream=stream, **settings)
         reply = self._stream_of(run)
         return reply if stream else _awaited(reply)
-
-    def run_sync(self, messages: AgentRunInputs = None, **settings: Any) -> AgentResponse[Any]:
-        """Answer `messages` and wait for it: in a script, in a cell, inside a running loop.
-
-        The run lives on the loop thread. An interrupt cancels it, keeps what there is in the session and raises
-        KeyboardInterrupt. Arguments and errors are those of `run`.
-
-        Raises:
-            LoopError: called on the loop thread itself, e.g. in an async tool: use `await agent.run()` there.
-        """
-        reply = self._reply(messages, settings)
-        return _blocking(lambda: loops.run_sync(reply.get_final_response, on_cancelled=_cancelled))
-
-    def stream_sync(self, messages: AgentRunInputs = None, **settings: Any) -> SyncResponseStream[Any, Any]:
-        """Answer `messages` and iterate the updates without `await`, as they come. Arguments are those of `run`."""
-        reply = self._reply(messages, settings, stream=True)
-        return SyncResponseStream(
-            reply, _blocking(lambda: loops.stream_sync(lambda: aiter(reply), on_cancelled=_cancelled))
-        )
-
-    def start(self, messages: AgentRunInputs = None, **settings: Any) -> AgentRunHandle:
-        """Begin to answer `messages` on the loop thread and return the handle at once. Arguments are those of `run`.
-
-        Returns:
-            A handle with `stop()`, `result(timeout=None)` and `done()` that can also be awaited; after `stop()` its
-            result is a `RunCancelledError`.
-        """
-        reply = self._reply(messages, settings, stream=True)
-        return AgentRunHandle(loops.loop_thread(), reply.get_final_response, _cancelled, copy_context()).begin()
-
-    def _reply(self, messages: AgentRunInputs, settings: dict[str, Any], *, stream: bool = False) -> AgentStream:
-        return self._stream_of(self._prepare(messages, stream=stream, **settings))
 
     def _prepare(
         self,
@@ -304,33 +264,25 @@ class Agent:
         def finish() -> AgentResponse[Any]:
             if run.response is None:
                 raise RunCancelledError("The stream was closed before the run had begun.")
+            if isinstance(run.error, NBAgentsError):
+                raise run.error
             return run.response
 
-        return ResponseStream(updates, finish, events=lambda: run_events(run))
+        async def messages() -> AsyncGenerator[Message, None]:
+            async with aclosing(run_events(run)) as source:
+                async for event in source:
+                    if event.name == "message.added" and _is_in(run.added, event.payload["message"]):
+                        yield event.payload["message"]
 
-
-class AgentRunHandle(loops.RunHandle[AgentResponse[Any]]):
-    """A run that goes on by itself: `stop()`, `result(timeout=None)`, `done()`, `await handle`."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until the run has ended, at most `timeout` seconds; tell whether it has."""
-        return _blocking(lambda: super(AgentRunHandle, self).wait(timeout))
+        return ResponseStream(updates, finish, events=lambda: run_events(run), messages=messages)
 
 
 async def _awaited(reply: AgentStream) -> AgentResponse[Any]:
     return await reply.get_final_response()
 
 
-def _blocking(call: Callable[[], T]) -> T:
-    """Make a blocking call into the loop room; its error becomes one of our tree."""
-    try:
-        return call()
-    except loops.LoopError as error:
-        raise LoopError(error.message, hint=error.hint) from error
-
-
-def _cancelled() -> RunCancelledError:
-    return RunCancelledError("The run was stopped.")
+def _is_in(messages: Iterable[Message], message: Message) -> bool:
+    return any(message is one for one in messages)
 
 
 def _without_answers(message: Message) -> Message | None:

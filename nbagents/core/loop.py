@@ -67,7 +67,8 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
             yield ended
             if isinstance(error, StopRun):
                 return
-            raise _with_response(error, run) from error.__cause__
+            run.error = _with_response(error, run)
+            raise run.error from run.error.__cause__
         yield run.end(run.stop_reason)
     finally:
         end_turn(turn_key)

@@ -16,7 +16,7 @@ from nbagents.core.errors import BudgetExceededError
 from nbagents.core.events import RunEvent
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.modelcalls import timed_out
-from nbagents.core.results import error_text, result_text
+from nbagents.core.results import error_text, function_result
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.secrets import redact
 from nbagents.core.tools import ApprovalNeeded, ArgumentsError, ToolContext
@@ -144,7 +144,7 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
     tool = run.tools[call.name]
     try:
         value = await _invoke(run, call, ToolContext(run, call.id, emit, run.resumed.get(call.id), run.answers))
-        done(FunctionResult(call.call_id, call.name, result_text(value), call.id, value=value), "ok")
+        done(function_result(call, value), "ok")
     except ArgumentsError as error:
         done(_failure(call, f"The call does not fit the tool {call.name!r}: {error}."), "invalid", error)
     except TimeoutError as error:
