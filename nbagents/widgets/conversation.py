@@ -93,10 +93,12 @@ class Conversation:
 
     def stop(self) -> None:
         """End the run that is going on, and those that wait for it."""
-        self._stopping = bool(self._handles)
-        for handle in list(self._handles):
-            handle.stop()
-        loops.loop_thread().post(self._tell)
+        handles = list(self._handles)
+        if handles:
+            self._stopping = True
+            for handle in handles:
+                handle.stop()
+            loops.loop_thread().post(self._tell)
 
     def answer(self, request_id: str, *, approved: bool, reason: str | None = None) -> AgentHandle | None:
         """Allow or deny a call that waits, once; None if none of that id does."""

@@ -23,7 +23,9 @@ class TranscriptView(anywidget.AnyWidget):
     """Draws `conversation`: streaming text, tool cards, approvals, and a Stop button while a run goes on.
 
     Changes go out as patches, at most 20 a second, made on the loop thread. Each carries a sequence number; a view that
-    misses one, or comes late, asks for the whole. `snapshot` holds the whole as of the last run's end.
+    misses one, or comes late, asks for the whole. `snapshot` is the whole as of the last run's end. Views keep their
+    copy of it up to date themselves, so it is sent only when the widget is displayed or a page asks: sent after every
+    run, a conversation's traffic would grow with the square of its length.
 
     Args:
         conversation: what to draw; one view draws it.
@@ -56,7 +58,8 @@ class TranscriptView(anywidget.AnyWidget):
         Returns:
             MIME types with their values, and the metadata.
         """
-        self._publish()
+        self._keep_whole()
+        self.send_state("snapshot")
         made: Any = anywidget.AnyWidget._repr_mimebundle_(self)
         return {**lasting_bundle(self._conversation), WIDGET_VIEW: made[0][WIDGET_VIEW]}, made[1]
 
@@ -66,6 +69,13 @@ class TranscriptView(anywidget.AnyWidget):
         if key is None:
             state["snapshot"] = self._whole()
         return state
+
+    def notify_change(self, change: Any) -> None:
+        """Tell observers of `snapshot`, without sending it."""
+        if change["name"] == "snapshot":
+            traitlets.HasTraits.notify_change(self, change)
+        else:
+            super().notify_change(change)
 
     def close(self) -> None:
         """Free the widget; what it showed live disappears from the page. Idempotent."""
@@ -86,7 +96,7 @@ class TranscriptView(anywidget.AnyWidget):
 
     def conversation_settled(self) -> None:
         """Draw all, and keep the whole for late views."""
-        self._publish()
+        self._keep_whole()
 
     def received(self, content: Mapping[str, Any]) -> None:
         """Do what a view asks for."""
@@ -125,11 +135,11 @@ class TranscriptView(anywidget.AnyWidget):
             self._send_patch()
             return {"seq": self._sequence, "ops": self._conversation.transcript.snapshot()}
 
-    def _publish(self) -> None:
+    def _keep_whole(self) -> None:
         """Reassign `snapshot` if it is older than the transcript."""
         with self._conversation.lock:
             whole = self._whole()
-            if self.comm is not None and whole["seq"] != self.snapshot.get("seq"):
+            if whole["seq"] != self.snapshot.get("seq"):
                 self.snapshot = whole
 
     def _catch_up(self, seen: Any) -> None:

@@ -9,6 +9,7 @@ from tests.support.lab import LabPage
 SETUP = """
 import asyncio, time
 from nbagents import Agent, BaseChatClient, Chat, ChatResponseUpdate
+from nbagents.core.content import TextContent
 
 class Paced(BaseChatClient):
     "Streams `pieces` at `rate` a second."
@@ -22,7 +23,7 @@ class Paced(BaseChatClient):
             ahead = n / self.rate - (time.monotonic() - begun)
             if ahead > 0.002:
                 await asyncio.sleep(ahead)
-            yield ChatResponseUpdate(piece, role="assistant")
+            yield ChatResponseUpdate((TextContent(piece),), role="assistant")
         yield ChatResponseUpdate(finish_reason="stop")
 
 WORDS = "The quick brown fox jumps over the lazy dog while seven wizards quietly judge my vow of black quartz ".split()
@@ -30,7 +31,7 @@ def prose(n):
     pieces = []
     while len(pieces) < n:
         k = len(pieces)
-        pieces += [f"**{WORDS[k % 20]}** ", *(WORDS[(k + i) % 20] + " " for i in range(60)), f"`code_{k}`.\\n\\n"]
+        pieces += [f"**bold {k}** ", *(WORDS[(k + i) % len(WORDS)] + " " for i in range(60)), f"`code_{k}`.\\n\\n"]
         if k % 5 == 0:
             pieces += [f"- item {i} of a list\\n" for i in range(8)] + ["\\n"]
         if k % 7 == 0:
@@ -38,12 +39,15 @@ def prose(n):
     return pieces[:n]
 def fence(characters):
     line = "value = [n * n for n in range(10)]  # a line of code\\n"
-    return ["```python\\n", *[line[:26], line[26:]] * (characters // len(line))]
+    return ["```text\\n", *[line[:26], line[26:]] * (characters // len(line))]
 """
 RUN = """
+import ipywidgets
 chat = Chat(Agent(Paced({pieces}, rate={rate})))
-chat
+{shown}
 """
+WIDGET = "ipywidgets.VBox([chat])  # the widget alone"
+CHAT = "chat  # and the copy of the transcript that is stored beside it"
 GO = """
 cpu = time.process_time(); begun = time.monotonic()
 text = chat.send("Go").result().text
@@ -51,10 +55,10 @@ print(len(text), round(time.process_time() - cpu, 2), round(time.monotonic() - b
 """
 
 
-def stream(lab_page: LabPage, what: str, pieces: str, rate: int) -> tuple[int, int]:
+def stream(lab_page: LabPage, what: str, pieces: str, rate: int, shown: str = WIDGET) -> tuple[int, int]:
     """Stream into a chat that is looked at; print and return characters and bytes."""
-    lab_page.open([SETUP, RUN.format(pieces=pieces, rate=rate), GO]).run_cell(0).run_cell(1)
-    lab_page.output(1).get_by_role("log").wait_for()
+    lab_page.open([SETUP, RUN.format(pieces=pieces, rate=rate, shown=shown), GO]).run_cell(0).run_cell(1)
+    lab_page.output(1).get_by_role("textbox").wait_for()
     with lab_page.measure() as traffic:
         lab_page.run_cell(2, timeout=150)
         lab_page.page.wait_for_function("() => document.querySelector('.nbagents-log').ariaBusy === 'false'")
@@ -70,6 +74,7 @@ def stream(lab_page: LabPage, what: str, pieces: str, rate: int) -> tuple[int, i
 def test_twenty_thousand_tokens_at_a_thousand_a_second(lab_page: LabPage) -> None:
     _, sent = stream(lab_page, "20,000 tokens", "prose(20_000)", 1000)
     assert sent <= 700_000
+    stream(lab_page, "20,000 tokens, stored beside", "prose(20_000)", 1000, CHAT)
 
 
 @pytest.mark.timeout(300)

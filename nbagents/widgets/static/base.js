@@ -61,6 +61,14 @@ function changeTranscript(log, items, op, model) {
   }
 }
 
+// Each view keeps the model's `snapshot` up to date, for views that come later: the kernel sends it once.
+function keepWhole(whole, { type, seq, ops }) {
+  if (type === "whole" && seq > whole.seq) Object.assign(whole, { seq, ops: [...ops] });
+  if (type !== "patch" || seq !== whole.seq + 1) return;
+  whole.ops.push(...ops);
+  whole.seq = seq;
+}
+
 function approvalButtons(id, model) {
   const answer = (approved) => {
     row.querySelectorAll("button").forEach((one) => (one.disabled = true));
@@ -107,16 +115,21 @@ function transcriptLog({ model }) {
   };
   const hear = (message) => {
     if (message.type !== "patch" && message.type !== "whole") return;
+    keepWhole(model.get("snapshot"), message);
     news.push(message);
     frame ||= requestAnimationFrame(draw);
   };
-  const snapshot = () => model.get("snapshot").seq > seen && hear({ type: "whole", ...model.get("snapshot") });
+  const snapshot = () => {
+    const { seq, ops } = model.get("snapshot");
+    if (seq > seen) hear({ type: "whole", seq, ops: [...ops] });
+  };
   const busy = () => log.setAttribute("aria-busy", String(model.get("state") !== "idle"));
 
   log.setAttribute("role", "log");
   log.setAttribute("aria-label", `Conversation with ${model.get("label")}`);
   log.addEventListener("click", loadImage);
   model.on("msg:custom", hear);
+  model.on("change:snapshot", snapshot);
   model.on("change:state", busy);
   busy();
   snapshot();
