@@ -15,6 +15,7 @@ from nbagents.clients.endpoints import ApiKey, Secret, find_endpoint
 from nbagents.clients.openai_errors import CallFacts, invalid_reply, model_error, reported_error
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
 from nbagents.core.errors import ConfigurationError, ConnectionFailedError, ModelTimeoutError, NBAgentsError
+from nbagents.core.secrets import register_secret
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -157,6 +158,7 @@ class OpenAIChatClient(BaseChatClient):
             except NBAgentsError:
                 raise
             except Exception as error:
+                register_secret(opened.client.api_key)  # a function may have renewed it
                 failure = model_error(error, call.facts_now())
                 broke = isinstance(failure, ConnectionFailedError | ModelTimeoutError)
                 if broke and call.reader.finish_reason is not None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import string
 import threading
 
 _MASK = "[redacted]"
 _MIN_LENGTH = 8  # shorter values occur in ordinary text: masking them would destroy it
+_PIECE = 6  # so much of a key must never be shown
+_KEY_CHARACTERS = string.ascii_letters + string.digits + "_-"
+_WORDS = re.compile(r"([\s'\"]+)")
+_LEFT_OUT = re.compile(r"\*{2}|\.{2}|…|•")
 _known: set[str] = set()
 _lock = threading.Lock()
 
@@ -31,7 +36,7 @@ def register_secret(value: str | None) -> None:
 
 def redact(text: str) -> str:
     """Return `text` with known secret values, and what looks like a key, masked."""
-    text = mask_known(text)
+    text = _mask_shortened(_mask_rest(mask_known(text)))
     for pattern in _PATTERNS:
         text = pattern.sub(_keep_label if pattern.groups else _MASK, text)
     return text
@@ -43,6 +48,26 @@ def mask_known(text: str) -> str:
         if value in text:
             text = text.replace(value, _MASK)
     return text
+
+
+def _mask_rest(text: str) -> str:
+    """Mask what stands right beside a known value: it may be only a part of the key that is shown."""
+    if _MASK not in text:
+        return text
+    first, *between, last = text.split(_MASK)
+    beside = [first.rstrip(_KEY_CHARACTERS), *(one.strip(_KEY_CHARACTERS) for one in between)]
+    return _MASK.join([*beside, last.lstrip(_KEY_CHARACTERS)])
+
+
+def _mask_shortened(text: str) -> str:
+    """Mask what is left of a known value that somebody has shortened: `begin...end`, `begin***end`."""
+    pieces = [piece for value in list(_known) for piece in (value[:_PIECE], value[-_PIECE:]) if piece in text]
+    if not pieces:
+        return text
+    return "".join(
+        _MASK if any(piece in word for piece in pieces) and _LEFT_OUT.search(word) else word
+        for word in _WORDS.split(text)
+    )
 
 
 def redact_exception(error: BaseException) -> BaseException:

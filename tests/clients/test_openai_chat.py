@@ -139,17 +139,23 @@ def test_making_a_client_imports_no_openai() -> None:
 
 def echo(server: RawServer) -> None:
     """A server that tells the key back, whole in places and half masked in others, as providers do."""
-    text = f"Incorrect API key provided: {KEY[:8]}*************{KEY[-7:]}. Yours is {KEY}."
+    text = f"Incorrect API key provided: {KEY[:8]}*************{KEY[-7:]}. Yours is {KEY} ('{KEY[:9]}...{KEY[-6:]}')."
     body = {"error": {"message": text, "code": "invalid_api_key", "key": KEY}}
     server.reply_json(body, 401, headers={"x-echo": f"Bearer {KEY}"})
 
 
-@pytest.fixture(params=["argument", "environment", "client", "factory", "azure"])
+@pytest.fixture(params=["argument", "function", "environment", "client", "factory", "azure"])
 def keyed(request: pytest.FixtureRequest, raw_server: RawServer, monkeypatch: pytest.MonkeyPatch) -> OpenAIChatClient:
     """A client whose key came in one of the ways."""
     settings: dict[str, Any] = {"base_url": raw_server.base_url, "max_retries": 0}
     if request.param == "argument":
         return OpenAIChatClient("m", api_key=KEY, **settings)
+    if request.param == "function":
+
+        async def token() -> str:
+            return KEY
+
+        return OpenAIChatClient("m", api_key=token, **settings)
     if request.param == "environment":
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         return OpenAIChatClient("m", **settings)
@@ -226,7 +232,7 @@ def test_the_key_shows_in_no_repr_and_no_pickle(keyed: OpenAIChatClient, raw_ser
     if isinstance(keyed._settings["client"], openai.AsyncOpenAI):
         with pytest.raises(ConfigurationError, match="function"):
             pickle.dumps(keyed)
-    elif keyed._settings["client"] is None:
+    elif keyed._settings["client"] is None and "token" not in repr(vars(keyed)):
         assert not shown_pieces(pickle.dumps(keyed).decode("latin-1"))
 
 

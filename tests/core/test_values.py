@@ -140,6 +140,25 @@ def test_what_looks_like_a_key_is_masked(text):
     assert not any(piece in shown for piece in ("Zx8Qw3", "MnBv"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Plum7-orchard-31",
+        "key Plum7-o...ard-31.",
+        "'Plum7-***********hard-31'",
+        "the Plum7-orchard-31-and-more",
+        "Plum7-…",
+    ],
+)
+def test_a_known_value_is_masked_in_whole_and_shortened(text):
+    """C108: whatever form of mask the server has put over it."""
+    register_secret("Plum7-orchard-31")
+    shown = redact(text)
+    assert "[redacted]" in shown
+    assert not any(piece in shown for piece in ("Plum7-", "ard-31", "more"))
+    assert redact("Plum7-trees and orchard-31.") == "Plum7-trees and orchard-31."
+
+
 def test_ordinary_text_is_not_masked():
     text = "Ask the desk-keeper: a key-value store, basic training, task-based (https://example.org/a:b)."
     assert redact(text) == text
