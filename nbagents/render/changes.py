@@ -70,11 +70,11 @@ def _edits(i: int, old: str, new: str) -> list[Op] | None:
 
 
 def _content_edits(i: int, old: str, new: str) -> list[Op] | None:
-    if new.startswith(old) and "<" not in new[len(old) :]:
-        return _append(i, new[len(old) :])
     before, after = _nodes(old), _nodes(new)
     if before is None or after is None:
         return None
+    if new.startswith(old) and "<" not in new[len(old) :]:
+        return _append(i, new[len(old) :])
     shorter = min(len(before), len(after))
     keep = next((n for n in range(shorter) if before[n] != after[n]), shorter)
     edits: list[Op] = []

@@ -1,6 +1,7 @@
 """The entries of a transcript: what each shows, live as HTML and lasting as HTML, Markdown and plain text.
 
-Everything in them is hostile: text is escaped, Markdown goes through `render_markdown`, lengths are bounded.
+Everything in them is hostile: text is escaped, Markdown goes through `render_markdown`, lengths are bounded. The
+lasting forms are the same each time; `volatile` adds durations and usage to the HTML.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Protocol
 
-from nbagents.render.export import escape_markdown, fenced, safe_markdown
+from nbagents.core.usage import Usage
+from nbagents.render.export import as_entities, escape_markdown, fenced, safe_markdown
+from nbagents.render.markdown import render_markdown
+from nbagents.render.maths import MathForm
 from nbagents.render.stream import MarkdownStream
-from nbagents.render.text import clean_text, escape_text, shortened, visible
+from nbagents.render.text import TextDecoder, bounded, clean_text, escape_text, on_one_line, visible
 
 SHOWN_CHARACTERS = 2_000
 """How much of arguments, a result or an error is shown."""
@@ -33,12 +37,12 @@ STATUS_WORDS = {
 
 
 class Item(Protocol):
-    """An entry. `kind` names it for the page; `live` is its HTML there, `html` that which lasts."""
+    """An entry. `kind` names it for the page; `live` is its HTML there, the others are what lasts ("" for nothing)."""
 
     kind: str
 
     def live(self) -> str: ...
-    def html(self) -> str: ...
+    def html(self, maths: MathForm, *, volatile: bool) -> str: ...
     def markdown(self) -> str: ...
     def text(self) -> str: ...
 
@@ -53,7 +57,7 @@ class UserItem:
     def live(self) -> str:
         return f'<div class="nbagents-bubble" dir="auto">{_lines(self.said)}</div>'
 
-    def html(self) -> str:
+    def html(self, maths: MathForm, *, volatile: bool) -> str:
         return f'<p dir="auto"><strong>You:</strong> {_lines(self.said)}</p>'
 
     def markdown(self) -> str:
@@ -72,16 +76,19 @@ class AssistantItem:
     kind: str = "assistant"
 
     def live(self) -> str:
-        return f'<div class="nbagents-who">{escape_text(self.author)}</div><div class="nbagents-blocks"></div>'
+        return f'<div class="nbagents-who">{_name(self.author)}</div><div class="nbagents-blocks"></div>'
 
-    def html(self) -> str:
-        return f"<p><strong>{escape_text(self.author)}:</strong></p>\n{self.stream.html()}"
+    def html(self, maths: MathForm, *, volatile: bool) -> str:
+        said = self.stream.html()
+        if maths != "mathml" and ("<math" in said or "nbagents-math" in said):
+            said = render_markdown(self.stream.text, maths=maths)
+        return f"<p><strong>{_name(self.author)}:</strong></p>\n{said}"
 
     def markdown(self) -> str:
-        return f"**{escape_markdown(self.author)}:**\n\n{safe_markdown(self.stream.text)}"
+        return f"**{escape_markdown(visible(self.author))}:**\n\n{safe_markdown(self.stream.text)}"
 
     def text(self) -> str:
-        return f"{visible(self.author)}: {clean_text(self.stream.text)}"
+        return f"{visible(self.author)}: {self.stream.text}"
 
 
 @dataclass(slots=True)
@@ -90,22 +97,35 @@ class ReasoningItem:
 
     pieces: list[str] = field(default_factory=list)
     kind: str = "reasoning"
+    _decoder: TextDecoder = field(default_factory=TextDecoder)
+
+    def grow(self, text: str) -> str:
+        """Take a piece in; return what of it can be shown."""
+        shown = self._decoder.feed(text)
+        self.pieces.append(shown)
+        return shown
 
     def live(self) -> str:
-        return self.html()
+        return self._folded(escape_text(self._thought))
 
-    def html(self) -> str:
-        shown = _lines("".join(self.pieces))
+    def html(self, maths: MathForm, *, volatile: bool) -> str:
+        return self._folded(_lines(self._thought))
+
+    def markdown(self) -> str:
+        return f"<details><summary>Reasoning</summary>\n\n{fenced(self._thought)}\n\n</details>"
+
+    def text(self) -> str:
+        return f"[reasoning] {self._thought}"
+
+    @property
+    def _thought(self) -> str:
+        return "".join(self.pieces)
+
+    def _folded(self, shown: str) -> str:
         return (
             '<details class="nbagents-reasoning"><summary>Reasoning</summary>'
             f'<div dir="auto" data-part="text">{shown}</div></details>'
         )
-
-    def markdown(self) -> str:
-        return f"<details><summary>Reasoning</summary>\n\n{fenced(''.join(self.pieces))}\n\n</details>"
-
-    def text(self) -> str:
-        return f"[reasoning] {clean_text(''.join(self.pieces))}"
 
 
 @dataclass(slots=True)
@@ -123,55 +143,57 @@ class ToolItem:
 
     def grow(self, text: str) -> str:
         """Take live output in; return what of it is shown."""
-        shown = clean_text(text)[: max(OUTPUT_CHARACTERS - len(self.output), 0)]
+        shown = visible(text)[: max(OUTPUT_CHARACTERS - len(self.output), 0)]
         self.output += shown
         return shown
 
     def live(self) -> str:
-        return self._card(live=True)
+        return self._card(volatile=True)
 
-    def html(self) -> str:
-        return self._card(live=False)
+    def html(self, maths: MathForm, *, volatile: bool) -> str:
+        return self._card(volatile=volatile)
 
     def markdown(self) -> str:
         _, word = STATUS_WORDS[self.status]
-        parts = [f"<details><summary>Tool <code>{escape_text(visible(self.name))}</code>: {word}</summary>\n"]
-        parts += [f"{label}\n\n{fenced(_bounded(text))}\n" for label, text in self._sections()]
+        name = as_entities(visible(self.name))
+        parts = [f"<details><summary>Tool <code>{name}</code>: {word}</summary>\n"]
+        parts += [f"{label}\n\n{fenced(text)}\n" for label, text in self._sections()]
         return "\n".join([*parts, "</details>"])
 
     def text(self) -> str:
         _, word = STATUS_WORDS[self.status]
         outcome = self.error if self.error is not None else self.result
-        shown = f": {_bounded(outcome)}" if outcome else ""
-        return f"[tool {visible(self.name)}({_bounded(arguments_text(self.arguments))}) {word}{shown}]"
+        shown = f": {_shown(outcome)}" if outcome else ""
+        arguments = bounded(arguments_text(self.arguments), SHOWN_CHARACTERS)
+        return f"[tool {visible(self.name)}({arguments}) {word}{shown}]"
 
-    def _card(self, *, live: bool) -> str:
+    def _card(self, *, volatile: bool) -> str:
         sign, word = STATUS_WORDS[self.status]
-        brief, left = shortened(arguments_text(self.arguments).replace("\n", " "), 80)
+        brief = on_one_line(arguments_text(self.arguments), 80)
         is_open = " open" if self.status in ("error", "invalid", "timeout") else ""
-        took = f' <span class="nbagents-took">{self.duration_s:.1f} s</span>' if live and self.duration_s else ""
+        took = (
+            f' <span class="nbagents-took">{_seconds(self.duration_s)}</span>' if volatile and self.duration_s else ""
+        )
         head = (
-            f'<span class="nbagents-status" data-status="{self.status}">{sign} {word}</span> '
-            f"<code>{escape_text(visible(self.name))}</code> "
-            f'<span class="nbagents-brief">{escape_text(brief)}{"…" if left else ""}</span>{took}'
+            f'<span class="nbagents-status" data-status="{escape(self.status)}">{sign} {word}</span> '
+            f'<code dir="ltr">{_name(self.name)}</code> '
+            f'<span class="nbagents-brief" dir="ltr">{escape_text(brief)}</span>{took}'
         )
-        body = "".join(
-            f"<div>{label}</div><pre{_part(label)}>{escape_text(_bounded(text))}</pre>"
-            for label, text in self._sections()
-        )
-        if live and self.status == "running" and not self.output:
-            body += f"<pre{_part('Output')}></pre>"
+        body = "".join(_section(label, text) for label, text in self._sections())
+        if self.status == "running" and not self.output:
+            body += '<pre dir="auto" data-part="output"></pre>'
         return f'<details class="nbagents-tool"{is_open}><summary>{head}</summary>{body}</details>'
 
     def _sections(self) -> list[tuple[str, str]]:
-        told = [("Arguments", arguments_text(self.arguments, indent=2)), ("Output", self.output)]
-        told += [("Result", self.result or ""), ("Error", self.error or "")]
+        arguments = bounded(arguments_text(self.arguments, indent=2), SHOWN_CHARACTERS)
+        told = [("Arguments", arguments), ("Output", self.output)]
+        told += [("Result", _shown(self.result)), ("Error", _shown(self.error))]
         return [(label, text) for label, text in told if text]
 
 
 @dataclass(slots=True)
 class ApprovalItem:
-    """A call that waits for a person."""
+    """A call that waits for a person. Its arguments are shown whole: they are what is approved."""
 
     request_id: str
     name: str
@@ -180,19 +202,24 @@ class ApprovalItem:
     kind: str = "approval"
 
     def live(self) -> str:
-        return f'<div class="nbagents-approval">{self.html()}</div>'
+        return f"<div>{self._question_html()}</div>"
 
-    def html(self) -> str:
-        shown = escape_text(arguments_text(self.arguments, indent=2))
-        name = escape_text(visible(self.name))
-        return f"<p><strong>{self._question()}</strong> <code>{name}</code></p><pre>{shown}</pre>"
+    def html(self, maths: MathForm, *, volatile: bool) -> str:
+        return self._question_html()
 
     def markdown(self) -> str:
-        name = escape_text(visible(self.name))
+        name = as_entities(visible(self.name))
         return f"**{self._question()}** <code>{name}</code>\n\n{fenced(arguments_text(self.arguments, indent=2))}"
 
     def text(self) -> str:
         return f"[{self._question()} {visible(self.name)}({arguments_text(self.arguments)})]"
+
+    def _question_html(self) -> str:
+        shown = escape_text(arguments_text(self.arguments, indent=2))
+        return (
+            f'<p><strong>{self._question()}</strong> <code dir="ltr">{_name(self.name)}</code></p>'
+            f'<pre dir="ltr">{shown}</pre>'
+        )
 
     def _question(self) -> str:
         return {"waits": "Waits for approval:", "approved": "Approved:", "denied": "Denied:"}[self.outcome]
@@ -209,37 +236,73 @@ class NoteItem:
     kind: str = "note"
 
     def live(self) -> str:
-        return self.html()
+        return self._quote()
 
-    def html(self) -> str:
-        parts = [f"<strong>{escape_text(self.title)}</strong>"]
-        parts += [_lines(_bounded(text)) for text in (self.detail, self.hint) if text]
-        return f'<blockquote class="nbagents-note" data-tone="{escape(self.tone)}">{" ".join(parts)}</blockquote>'
+    def html(self, maths: MathForm, *, volatile: bool) -> str:
+        return self._quote()
 
     def markdown(self) -> str:
-        told = " ".join(escape_markdown(_bounded(text)) for text in (self.detail, self.hint) if text)
-        return f"> **{escape_markdown(self.title)}** {told}".rstrip().replace("\n", "\n> ")
+        told = " ".join(escape_markdown(_shown(text)) for text in (self.detail, self.hint) if text)
+        return f"> **{escape_markdown(visible(self.title))}** {told}".rstrip().replace("\n", "\n> ")
 
     def text(self) -> str:
-        told = " ".join(text for text in (self.title, self.detail, self.hint) if text)
-        return f"[{_bounded(clean_text(told))}]"
+        return f"[{' '.join(_shown(text) for text in (self.title, self.detail, self.hint) if text)}]"
+
+    def _quote(self) -> str:
+        parts = [f"<strong>{_name(self.title)}</strong>"]
+        parts += [_lines(_shown(text)) for text in (self.detail, self.hint) if text]
+        return f'<blockquote class="nbagents-note" data-tone="{escape(self.tone)}">{" ".join(parts)}</blockquote>'
+
+
+@dataclass(slots=True)
+class UsageItem:
+    """What a run used; only where volatile things are shown."""
+
+    usage: Usage
+    is_complete: bool = True
+    kind: str = "usage"
+
+    def live(self) -> str:
+        counts = [(self.usage.input_tokens, "in"), (self.usage.output_tokens, "out")]
+        counts += [(self.usage.cached_input_tokens, "cached"), (self.usage.reasoning_tokens, "reasoning")]
+        told = " · ".join(f"{count:,} {word}" for count, word in counts if count)
+        return f'<div class="nbagents-footer">Tokens: {"" if self.is_complete else "at least "}{told}</div>'
+
+    def html(self, maths: MathForm, *, volatile: bool) -> str:
+        return self.live() if volatile else ""
+
+    def markdown(self) -> str:
+        return ""
+
+    def text(self) -> str:
+        return ""
 
 
 def arguments_text(arguments: Any, *, indent: int | None = None) -> str:
     """Return the arguments of a call as JSON, or as the model wrote them where they are none."""
     if not isinstance(arguments, dict):
-        return clean_text(str(arguments or ""))
-    return clean_text(json.dumps(arguments, ensure_ascii=False, indent=indent, default=str)) if arguments else ""
+        return visible(str(arguments or ""))
+    return visible(json.dumps(arguments, ensure_ascii=False, indent=indent, default=str)) if arguments else ""
 
 
-def _bounded(text: str) -> str:
-    shown, left = shortened(text, SHOWN_CHARACTERS)
-    return f"{shown}\n… {left:,} more characters" if left else shown
+def _shown(text: str | None) -> str:
+    return bounded(visible(text or ""), SHOWN_CHARACTERS)
+
+
+def _name(text: str) -> str:
+    return escape_text(visible(text))
+
+
+def _section(label: str, text: str) -> str:
+    # A result may be in any language; arguments are code.
+    attributes = ' dir="ltr"' if label == "Arguments" else ' dir="auto"'
+    attributes += ' data-part="output"' if label == "Output" else ""
+    return f"<div>{label}</div><pre{attributes}>{escape_text(text)}</pre>"
 
 
 def _lines(text: str) -> str:
-    return escape_text(text).replace("\n", "<br>")
+    return escape_text(clean_text(text)).replace("\n", "<br>")
 
 
-def _part(label: str) -> str:
-    return ' data-part="output"' if label == "Output" else ""
+def _seconds(duration: float) -> str:
+    return f"{duration:.1f} s" if duration >= 0.1 else f"{duration * 1000:.0f} ms"

@@ -225,7 +225,9 @@ class _Renderer(RendererHTML):
         return f'<pre dir="ltr"{label}><code{_tail(is_open)}>{code}</code></pre>\n'
 
     def code_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return f'<pre dir="ltr"><code>{escape(tokens[idx].content, quote=False)}</code></pre>\n'
+        token = tokens[idx]
+        code = escape(token.content, quote=False)
+        return f'<pre dir="ltr"><code{_tail(bool(token.meta.get("open")))}>{code}</code></pre>\n'
 
     def code_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return f'<code dir="ltr">{escape(tokens[idx].content, quote=False)}</code>'

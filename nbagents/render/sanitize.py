@@ -13,7 +13,7 @@ def _words(text: str) -> set[str]:
 
 
 TEXT_TAGS = _words("""
-    a blockquote br code del div em h1 h2 h3 h4 h5 h6 hr img li ol p pre section span strong sup
+    a blockquote br code div em h1 h2 h3 h4 h5 h6 hr img li ol p pre s section span strong sup
     table tbody td th thead tr ul
 """)
 TRANSCRIPT_TAGS = {"details", "summary"}
@@ -30,7 +30,7 @@ ATTRIBUTES: dict[str, set[str]] = {
     "img": {"alt", "src", "title"},
     "ol": {"dir", "start"},
     "pre": {"data-lang", "dir"},
-    "blockquote": {"data-tone"},
+    "blockquote": {"data-tail", "data-tone", "dir"},
     "span": {"data-status"},
     "td": {"align", "dir"},
     "th": {"align", "dir"},
@@ -47,7 +47,7 @@ ATTRIBUTES: dict[str, set[str]] = {
     "mtd": {"columnalign"},
     "munder": {"accentunder"},
     "munderover": {"accent", "accentunder"},
-} | {tag: {"data-tail", "dir"} for tag in _words("blockquote div h1 h2 h3 h4 h5 h6 li p table ul")}
+} | {tag: {"data-tail", "dir"} for tag in _words("div h1 h2 h3 h4 h5 h6 li p table ul")}
 
 CODE_CLASSES = _words("c k s m f t d v g-d g-i g-h")
 """Classes of code: comment, keyword, string, number, function, type, decorator, variable, diff and its headings."""
@@ -57,11 +57,19 @@ CLASSES: dict[str, set[str]] = {
     "blockquote": {"nbagents-note", "nbagents-reasoning"},
     "details": {"nbagents-tool", "nbagents-reasoning"},
     "div": {"nbagents", "nbagents-item"}
-    | {f"nbagents-{kind}" for kind in ("user", "assistant", "reasoning", "tool", "approval", "note")}
+    | {f"nbagents-{kind}" for kind in ("user", "assistant", "reasoning", "tool", "approval", "note", "usage", "footer")}
     | {"nbagents-math", "mathjax_ignore", "tex2jax_ignore", "mathjax_process", "tex2jax_process"},
     "li": {"nbagents-task"},
     "section": {"nbagents-footnotes"},
-    "span": {*CODE_CLASSES, "nbagents-status", "nbagents-brief", "nbagents-math", "mathjax_process", "tex2jax_process"},
+    "span": {
+        *CODE_CLASSES,
+        "nbagents-status",
+        "nbagents-brief",
+        "nbagents-took",
+        "nbagents-math",
+        "mathjax_process",
+        "tex2jax_process",
+    },
 }
 
 LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)

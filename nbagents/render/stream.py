@@ -78,6 +78,7 @@ class MarkdownStream:
     def __init__(self, *, maths: MathForm = "mathml") -> None:
         self._decoder = TextDecoder()
         self._pieces: list[str] = []
+        self._incoming: list[str] = []
         self._tail = ""  # the source after the last closed block; in a container, after its last closed item
         self._dirty = False
         self._finished = False
@@ -107,6 +108,7 @@ class MarkdownStream:
     def flush(self) -> list[Op]:
         """Return the changes since the last flush."""
         ops: list[Op] = []
+        self._join()
         if not self._dirty or (self._fence is not None and self._grow_fence(ops)):
             return ops
         if len(self._tail) > LONG and len(self._tail) - self._drawn < len(self._tail) // 16:
@@ -122,6 +124,7 @@ class MarkdownStream:
         if self._finished:
             return ops
         self._take(self._decoder.finish())
+        self._join()
         self._finished = True
         self._close_blocks(self._whole(self._tail), ops)
         self._tail = ""
@@ -147,7 +150,12 @@ class MarkdownStream:
     def _take(self, text: str) -> None:
         if text:
             self._pieces.append(text)
-            self._tail += text
+            self._incoming.append(text)
+
+    def _join(self) -> None:
+        if self._incoming:
+            self._tail += "".join(self._incoming)
+            self._incoming.clear()
             self._dirty = True
 
     def _whole(self, tail: str) -> str:
@@ -175,9 +183,10 @@ class MarkdownStream:
     def _draw_open(self, ops: list[Op]) -> None:
         self._drawn = len(self._tail)
         self._fence = None
-        held = held_back(self._tail)
         prefix = self._container.prefix if self._container else ""
-        source = prefix + self._tail[: len(self._tail) - held]
+        source = prefix + self._tail
+        held = held_back(source)
+        source = source[: len(source) - held]
         env = self._open_env()
         tokens = parse(source, env)
         groups = list(top_level(tokens))
@@ -321,7 +330,7 @@ def _settled_lines(source: str) -> int:
 def _fence_to_grow(tokens: Sequence[Token], source: str, shown: int) -> _OpenFence | None:
     """Return the open fence that ends `tokens`, if its lines can be taken without the parser."""
     leaf = next((token for token in reversed(tokens) if token.nesting == 0), None)
-    if leaf is None or not leaf.meta.get("open") or leaf.map is None:
+    if leaf is None or leaf.type != "fence" or not leaf.meta.get("open") or leaf.map is None:
         return None
     if any(token.type in ("blockquote_open", "footnote_reference_open") for token in tokens):
         return None

@@ -47,22 +47,28 @@ def _is_row(source: str, start: int) -> bool:
 
 
 def complete(tokens: Sequence[Token], source: str) -> None:
-    """Close what is open at the end of `tokens`: inline text by its markers, a fence by `open` in its meta."""
+    """Close what is open at the end of `tokens`: inline text by its markers, code by `open` in its meta."""
     at = _leaf(tokens)
+    while at >= 0 and tokens[at - 1].tag == "td" and not tokens[at].content:
+        at -= 3  # cells of the row that are still to come
     if at >= 0 and tokens[at].type == "inline":
         tokens[at].content = complete_inline(tokens[at].content)
+    elif at >= 0 and tokens[at].type == "code_block":
+        tokens[at].meta = {"open": True}
+        tokens[at].content = tokens[at].content.rstrip("\n")  # its last line may go on
     elif at >= 0 and tokens[at].type == "fence" and is_open_fence(tokens[at], source):
         tokens[at].meta = {"open": True}
 
 
 def mark_end(tokens: Sequence[Token]) -> None:
-    """Put the attribute `data-tail` on the element that further text goes into; open fences have it anyway."""
+    """Put the attribute `data-tail` on the element that further text goes into; open code has it anyway."""
     at = _leaf(tokens)
-    if at < 0 or tokens[at].type != "inline":
-        return
+    if at < 0 or tokens[at].type != "inline" or any(token.nesting == 1 for token in tokens[at:]):
+        return  # nothing to go on with, or an empty item follows it
     holder = at - 1
     if tokens[holder].hidden:
-        while tokens[holder].type != "list_item_open":
+        level = tokens[holder].level - 1
+        while tokens[holder].type != "list_item_open" or tokens[holder].level != level:
             holder -= 1
     if tokens[holder].tag not in ("td", "th"):
         tokens[holder].attrSet("data-tail", "")

@@ -69,6 +69,23 @@ def escape_text(text: str) -> str:
     return escape(text, quote=False).replace("\xa0", "&nbsp;")
 
 
-def shortened(text: str, limit: int) -> tuple[str, int]:
-    """Return the first `limit` characters of `text` and how many were left out."""
-    return text[:limit], max(len(text) - limit, 0)
+def bounded(text: str, limit: int) -> str:
+    """Return the first `limit` characters of `text`, and how many were left out.
+
+    Example:
+        >>> bounded("abcdef", 4)
+        'abcd\\n… 2 more characters'
+    """
+    left = len(text) - limit
+    return f"{text[:limit]}\n… {left:,} more characters" if left > 0 else text
+
+
+def on_one_line(text: str, limit: int) -> str:
+    """Return the beginning of `text` on one line.
+
+    Example:
+        >>> on_one_line("a\\n  b c", 3)
+        'a b…'
+    """
+    line = " ".join(text[: limit * 4].split())
+    return line if len(line) <= limit and len(text) <= limit * 4 else f"{line[:limit].rstrip()}…"

@@ -8,6 +8,7 @@ from typing import Any, Self
 from nbagents.core.content import ReasoningContent, RefusalContent, TextContent
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
+from nbagents.core.usage import Usage
 from nbagents.render.items import (
     ApprovalItem,
     AssistantItem,
@@ -15,10 +16,12 @@ from nbagents.render.items import (
     NoteItem,
     ReasoningItem,
     ToolItem,
+    UsageItem,
     UserItem,
 )
+from nbagents.render.maths import MathForm
 from nbagents.render.sanitize import sanitize
-from nbagents.render.style import CSS
+from nbagents.render.style import CSS, PAGE_CSS
 
 Patch = dict[str, Any]
 """One operation on a page; JSON-able. Items stand in the order of their keys. By its `op`:
@@ -26,8 +29,7 @@ Patch = dict[str, Any]
 - `add`: item `key` of `kind` comes last, with the content `html`; `request` is the id of an approval that waits.
 - `html`: the content of item `key` is replaced; `request` as above.
 - `blocks`: the operations `ops` (`nbagents.render.changes`) change the Markdown of item `key`.
-- `append`: `text` goes to the end of the element marked `data-part` in item `key`, as text; unless that is a `pre`,
-  a line end in it is a `br`.
+- `append`: `text` goes to the end of the element marked `data-part` in item `key`, as text.
 """
 
 _ENDINGS = {
@@ -56,7 +58,7 @@ class Transcript:
         self._growing: set[int] = set()
         self._assistant: int | None = None
         self._reasoning: int | None = None
-        self._said = ""
+        self._said: list[str] = []
         self._author = "agent"
         self._correcting = False
 
@@ -75,6 +77,10 @@ class Transcript:
         if draw is not None:
             draw(event.payload)
 
+    def note(self, text: str) -> None:
+        """Add a remark that is no part of a run."""
+        self._add(NoteItem("quiet", "Note:", text))
+
     def patches(self) -> list[Patch]:
         """Return the changes since the last call, each text once however often it grew."""
         for key in sorted(self._growing):
@@ -92,32 +98,40 @@ class Transcript:
                 whole.append({"op": "blocks", "key": key, "ops": ops})
         return whole
 
-    def to_html(self, *, standalone: bool = False) -> str:
+    def to_html(self, *, standalone: bool = False, volatile: bool = False) -> str:
         """Return the transcript as HTML without script, form or picture from elsewhere.
+
+        A fragment stands in pages that strip MathML (GitHub, a notebook that is not trusted), where `x²` would read
+        `x2`: its formulas are LaTeX for the page's MathJax, and the rest of it is closed to MathJax, to which `$5 to
+        $10` is a formula.
 
         Args:
             standalone: a whole page with its style; else a fragment that reads well without any.
+            volatile: with durations and usage, which differ from run to run.
         """
         self.patches_kept()
-        parts = [f'<div class="nbagents-item nbagents-{item.kind}">{item.html()}</div>' for item in self._items]
-        body = sanitize('<div class="nbagents">' + "\n".join(parts) + "</div>")
+        maths: MathForm = "mathml" if standalone else "tex"
+        shown = [(item.kind, item.html(maths, volatile=volatile)) for item in self._items]
+        parts = [f'<div class="nbagents-item nbagents-{kind}">{html}</div>' for kind, html in shown if html]
+        body = "\n".join(parts)
+        body = sanitize(f'<div class="nbagents mathjax_ignore tex2jax_ignore">{body}</div>')
         if not standalone:
             return body
         return (
             '<!DOCTYPE html>\n<html><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-            f"<title>Transcript</title><style>{CSS}\n.nbagents{{max-width:52rem;margin:2rem auto}}</style></head>"
-            f"<body>{body}</body></html>\n"
+            '<meta name="viewport" content="width=device-width"><title>Transcript</title>'
+            f"<style>{CSS}{PAGE_CSS}</style></head><body>{body}</body></html>\n"
         )
 
     def to_markdown(self) -> str:
         """Return the transcript as Markdown without HTML of the model's."""
         self.patches_kept()
-        return "\n\n".join(item.markdown() for item in self._items)
+        return "\n\n".join(filter(None, (item.markdown() for item in self._items)))
 
     def to_text(self) -> str:
         """Return the transcript as plain text."""
         self.patches_kept()
-        return "\n".join(item.text() for item in self._items)
+        return "\n".join(filter(None, (item.text() for item in self._items)))
 
     def patches_kept(self) -> None:
         """Draw what has grown, and keep the changes for the next `patches`."""
@@ -139,7 +153,7 @@ class Transcript:
 
     def _on_llm_requested(self, payload: dict[str, Any]) -> None:
         self._close_texts()
-        self._said = ""
+        self._said.clear()
 
     def _on_llm_delta(self, payload: dict[str, Any]) -> None:
         self._say(payload["text"])
@@ -165,7 +179,9 @@ class Transcript:
         self._cards[payload["id"]] = self._add(ToolItem(payload["tool_id"], payload["params"]))
 
     def _on_tool_delta(self, payload: dict[str, Any]) -> None:
-        key = self._cards[payload["id"]]
+        key = self._cards.get(payload["id"])
+        if key is None:
+            return  # the call is answered already: it timed out, and its thread goes on
         item = self._items[key]
         assert isinstance(item, ToolItem)
         if shown := item.grow(payload["text"]):
@@ -202,6 +218,9 @@ class Transcript:
             self._add(NoteItem("quiet", "The reply was cut by its length limit."))
         for warning in payload.get("warnings", ()):
             self._add(NoteItem("quiet", "Note:", warning))
+        usage: Usage | None = payload["usage"]
+        if usage is not None and (usage.input_tokens or usage.output_tokens):
+            self._add(UsageItem(usage, payload["usage_complete"]))
 
     # Messages
 
@@ -237,11 +256,11 @@ class Transcript:
         for content in message.contents:
             if isinstance(content, RefusalContent):
                 self._add(NoteItem("quiet", "Declined:", content.text))
-        if message.text and message.text != self._said:
+        if message.text and message.text != "".join(self._said):
             self._close_texts()
             self._say(message.text)
             self._close_texts()
-        self._said = ""
+        self._said.clear()
 
     # Items
 
@@ -278,7 +297,7 @@ class Transcript:
         assert isinstance(item, AssistantItem)
         item.stream.feed(text)
         self._growing.add(self._assistant)
-        self._said += text
+        self._said.append(text)
 
     def _think(self, text: str) -> None:
         if self._reasoning is None:
@@ -286,8 +305,8 @@ class Transcript:
             self._reasoning = self._place(ReasoningItem())
         item = self._items[self._reasoning]
         assert isinstance(item, ReasoningItem)
-        item.pieces.append(text)
-        self._append(self._reasoning, text)
+        if shown := item.grow(text):
+            self._append(self._reasoning, shown)
 
     def _close_texts(self) -> None:
         """What is said next stands in a new item."""
