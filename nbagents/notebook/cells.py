@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 from nbagents.core import Agent, AgentResponse, AgentSession, NBAgentsError
 from nbagents.core.errors import RunCancelledError
 from nbagents.notebook.options import AgentOptions, OptionError, parse_options
-from nbagents.notebook.outputs import reply_output
+from nbagents.notebook.outputs import CellOutput, reply_output
 from nbagents.notebook.state import notebook_state
 from nbagents.notebook.variables import fill_variables
 from nbagents.widgets.conversation import AgentHandle, Conversation
@@ -99,10 +99,18 @@ async def _show_reply(question: Question) -> None:
         conversation.note(notice)
     output = reply_output(conversation, cell_waits=not question.options.no_wait)
     output.open()
-    handle = conversation.send(question.text, question.run_options)
+    try:
+        handle = conversation.send(question.text, question.run_options)
+    except NBAgentsError:
+        output.settle()
+        raise
     if question.options.no_wait and output.is_live:
         handle.add_done_callback(lambda _: output.settle())
-        return
+    else:
+        await _wait_for(handle, output)
+
+
+async def _wait_for(handle: AgentHandle, output: CellOutput) -> None:
     try:
         await handle
     except asyncio.CancelledError:

@@ -250,6 +250,16 @@ def test_a_stop_click_ends_the_awaited_cell(magics: Kernel) -> None:
     assert "Fine." in magics.run("%%agent -n helper\nAgain").text
 
 
+def test_the_stop_button_is_shown_only_where_its_click_arrives(each_magics: Kernel) -> None:
+    """A cell that waits on ipykernel 6 hears no widget: there the view names the interrupt button."""
+    kernel = each_magics
+    kernel.run("helper = scripted('One.', 'Two.')")
+    kernel.run("%%agent -n helper\nGo")
+    assert view(kernel).state["can_stop"] is (kernel.version >= (7, 0))
+    kernel.run("%%agent -n helper --no-wait\nGo")
+    assert view(kernel).state["can_stop"] is True
+
+
 def test_no_wait_returns_at_once_and_the_output_lasts_later(each_magics: Kernel) -> None:
     kernel = each_magics
     kernel.run("helper = scripted('Done at last.', delay=0.2)")

@@ -146,20 +146,22 @@ function loadImage(event) {
   link.replaceWith(element("img", { referrerPolicy: "no-referrer", alt: link.textContent, src: link.href }));
 }
 
-// What goes on, and the button that stops it.
+// What goes on, and the button that stops it; `show(true)` says that something was sent that the kernel has not heard.
 function runBar({ model }) {
   const words = element("span");
   const stop = button("Stop", "Stop (Esc)", () => model.send({ type: "stop" }));
   const bar = element("div", { className: "nbagents-bar" }, element("span", { className: "nbagents-pulse" }), words, stop);
-  const show = () => {
-    const state = model.get("state");
+  const show = (unheard) => {
+    const state = unheard === true ? "sent" : model.get("state");
     bar.hidden = state === "idle";
-    words.textContent = state === "stopping" ? "Stopping …" : model.get("can_stop") ? "Answering …" : "Answering … The kernel's interrupt button stops it.";
+    words.textContent = { sent: "Sent …", stopping: "Stopping …", running: "Answering …", idle: "" }[state];
+    if (!model.get("can_stop")) words.textContent += " The kernel's interrupt button stops it.";
     stop.hidden = !model.get("can_stop");
     stop.disabled = state === "stopping";
   };
   words.setAttribute("role", "status");
   model.on("change:state", show);
+  model.on("change:can_stop", show);
   show();
-  return bar;
+  return { bar, show };
 }

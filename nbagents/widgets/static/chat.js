@@ -3,6 +3,7 @@
 export default {
   render({ model, el }) {
     const log = transcriptLog({ model });
+    const { bar, show } = runBar({ model });
     const queue = element("div", { className: "nbagents-queue" });
     let unheard = []; // what was sent and the kernel has not answered to: it may be busy
     const said = element("div", { className: "nbagents-bar", hidden: true });
@@ -10,7 +11,7 @@ export default {
     const send = button("Send", "Send (Enter)", () => submit());
     const root = element("div", { className: "nbagents nbagents-view nbagents-chat" });
     root.style.setProperty("--nbagents-height", `${model.get("height")}px`);
-    root.append(log, queue, runBar({ model }), said, element("div", { className: "nbagents-composer" }, field, send));
+    root.append(log, queue, bar, said, element("div", { className: "nbagents-composer" }, field, send));
     el.append(root, savedCopyHidden(model));
 
     send.className = "nbagents-primary";
@@ -30,6 +31,7 @@ export default {
     }
     function showQueue() {
       const bubble = (text) => element("div", { dir: "auto", title: "Waits for its turn", textContent: text });
+      show(unheard.length > 0);
       queue.replaceChildren(...[...model.get("waiting"), ...unheard].map(bubble));
     }
     function heard() {
@@ -44,7 +46,7 @@ export default {
     field.addEventListener("input", resize);
     root.addEventListener("keydown", (event) => {
       event.stopPropagation(); // else Lab takes typing for its own shortcuts
-      if (event.key === "Escape" && model.get("state") !== "idle") model.send({ type: "stop" });
+      if (event.key === "Escape" && !bar.hidden) model.send({ type: "stop" });
       if (event.key === "Enter" && event.target === field && !event.shiftKey && !event.isComposing) {
         event.preventDefault();
         submit();
