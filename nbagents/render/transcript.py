@@ -314,7 +314,7 @@ class Transcript:
         if self._assistant is not None:
             item = self._items[self._assistant]
             assert isinstance(item, AssistantItem)
-            self._flush(self._assistant)
+            self._growing.discard(self._assistant)
             self._change_blocks(self._assistant, item.stream.finish())
             self._assistant = None
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from nbagents import Agent, Message, RunBudget, ScriptedChatClient, ToolContext, run_log, tool, tool_call
 from nbagents.core.content import FunctionCall, FunctionResult, ReasoningContent, RefusalContent
 from nbagents.core.errors import NBAgentsError, ServerError
+from nbagents.core.events import RunEvent
+from nbagents.core.usage import Usage
 from nbagents.render import Transcript
-from nbagents.render.export import escape_markdown, fenced, safe_markdown
-from tests.render.page import Element, apply_block_op, parse
+from tests.render.page import apply_block_op, parse
 
 
 @tool
@@ -91,10 +92,7 @@ class Page:
 
     def _append(self, patch):
         (part,) = self.items[patch["key"]].find_all("data-part")
-        for i, line in enumerate(patch["text"].split("\n")):
-            if i:
-                part.children.append(Element("br") if part.tag == "div" else "\n")
-            part.add(line)
+        part.add(patch["text"])
 
     def _blocks(self, patch):
         (blocks,) = self.items[patch["key"]].find_all("class", "nbagents-blocks")
@@ -219,73 +217,6 @@ async def test_an_answer_that_was_put_in_the_place_of_another_is_shown():
     assert transcript.to_text() == "You: q\nagent: quiet\nagent: LOUD"
 
 
-HOSTILE = [
-    "<script>pwned()</script>",
-    "<img src=x onerror=pwned()>",
-    "<svg onload=pwned()>",
-    '<iframe srcdoc="<script>pwned()</script>"></iframe>',
-    "[x](javascript:pwned())",
-    "[x](data:text/html,<script>pwned()</script>)",
-    "![x](https://evil.example/?q=1)",
-    "</code></pre></details><script>pwned()</script>",
-    "```\n</code></pre><script>pwned()</script>\n````",
-    '" onclick="pwned()" x="',
-    "<style>*{display:none}</style>",
-    "<a href='JaVaScRiPt&colon;pwned()'>x</a>",
-    "[x]: javascript:pwned()\n[x]",
-    "<" * 200 + "\n" + ">" * 5_000 + " deep",
-]
-KNOWN = """
-    a blockquote br code del details div em h1 h2 h3 h4 h5 h6 hr li ol p pre section span strong summary sup table
-    tbody td th thead tr ul math mi mn mo mrow mtext
-"""
-TAGS = frozenset(KNOWN.split())
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_is_inert_wherever_it_stands(text):
-    call = FunctionCall("c", text, {text: text}, "id1")
-    bad = FunctionCall("d", "f", text, "id2", invalid=True)
-    messages = [
-        Message("user", text),
-        Message("assistant", [ReasoningContent(text), text, RefusalContent(text), call, bad], author_name=text),
-        Message("tool", [FunctionResult("c", text, text, "id1")]),
-        Message("tool", [FunctionResult("d", "f", text, "id2", error=text)]),
-    ]
-    transcript = Transcript.from_messages(messages)
-    page = Page()
-    page.apply(transcript.snapshot())
-    for root in (*page.items, parse(transcript.to_html())):
-        for element in root.walk():
-            assert element.tag in TAGS
-            assert not any(name.startswith("on") or name in ("style", "src", "srcdoc") for name in element.attrs)
-            assert element.attrs.get("href", "https://").startswith(("https://", "mailto:", "http://"))
-    parse(
-        transcript.to_html(standalone=True)
-        .replace("<!DOCTYPE html>\n", "")
-        .partition("<body>")[2]
-        .partition("</body>")[0]
-    )
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_exported_markdown_has_no_markup_of_the_model(text):
-    from markdown_it import MarkdownIt
-
-    renderer = MarkdownIt("commonmark", {"html": True})
-    for markdown in (safe_markdown(text), escape_markdown(text), fenced(text)):
-        tokens = [inner for token in renderer.parse(markdown) for inner in (token, *(token.children or ()))]
-        assert not any(token.type in ("html_block", "html_inline", "image") for token in tokens)
-        for token in tokens:
-            target = str(token.attrGet("href") or "https:")
-            assert target.startswith(("https:", "mailto:", "http:", "#"))
-
-
-def test_code_in_exported_markdown_stays_as_it_was():
-    text = "Use `a < b` and\n\n```html\n<b>![x](y)</b>\n```\nbut <b>not</b> ![this](https://x.example)"
-    assert safe_markdown(text) == text.replace("but <b>not</b> ![", "but &lt;b>not&lt;/b> [")
-
-
 def test_long_results_are_bounded_and_say_so():
     call = FunctionCall("c", "f", {}, "id")
     transcript = Transcript.from_messages(
@@ -294,3 +225,91 @@ def test_long_results_are_bounded_and_say_so():
     for form in (transcript.to_html(), transcript.to_markdown(), transcript.to_text()):
         assert len(form) < 3_000
         assert "48,000 more characters" in form
+
+
+def test_one_patch_holds_what_many_events_brought():
+    transcript = Transcript()
+    for event in [("llm.delta", {"text": "a "})] * 50 + [("llm.reasoning_delta", {"text": "b "})] * 50:
+        transcript.apply(RunEvent("r", 0, event[0], 0.0, event[1]))
+    assert [patch["op"] for patch in transcript.patches()] == ["add", "blocks", "add", "append"]
+    assert transcript.patches() == []
+
+
+def test_text_that_is_no_unicode_breaks_no_form():
+    """A lone surrogate cannot be sent to a browser or written to a notebook."""
+    lone = "a \ud800 b"
+    messages = [
+        Message("user", lone),
+        Message("assistant", [ReasoningContent(lone), lone, FunctionCall("c", lone, {lone: lone}, "id")], lone),
+        Message("tool", [FunctionResult("c", lone, lone, "id")]),
+    ]
+    transcript = Transcript.from_messages(messages)
+    forms = [transcript.to_html(), transcript.to_markdown(), transcript.to_text()]
+    forms.append(json.dumps(transcript.snapshot(), ensure_ascii=False))
+    for form in forms:
+        assert form.encode().count("\ufffd".encode()) >= 4
+
+
+def test_output_of_a_call_that_is_answered_already_is_left_out():
+    """A tool that timed out may go on writing in its thread."""
+    facts = {"tool_id": "slow", "call_id": "c", "id": "i", "step": 1}
+    transcript = Transcript()
+    for name, payload in [
+        ("tool.called", {"params": {}}),
+        ("tool.failed", {"error": "too slow", "status": "timeout", "duration_s": 1.0}),
+        ("tool.delta", {"text": "still here"}),
+    ]:
+        transcript.apply(RunEvent("r", 1, name, 0.0, {**facts, **payload}))
+    assert transcript.to_text() == "[tool slow() timed out: too slow]"
+
+
+def test_durations_and_usage_are_shown_live_and_on_request_only():
+    transcript = Transcript()
+    facts = {"tool_id": "f", "call_id": "c", "id": "i", "step": 1}
+    ended = {"stop_reason": "completed", "finish_reason": "stop", "error": None, "usage": Usage(1234, 56)}
+    for name, payload in [
+        ("tool.called", {**facts, "params": {}}),
+        ("tool.succeeded", {**facts, "result": "x", "duration_s": 1.26}),
+        ("run.ended", {**ended, "usage_complete": False}),
+    ]:
+        transcript.apply(RunEvent("r", 1, name, 0.0, payload))
+    live = json.dumps(transcript.patches(), ensure_ascii=False)
+    for form in (live, transcript.to_html(volatile=True)):
+        assert "1.3 s" in form
+        assert "Tokens: at least 1,234 in · 56 out" in form
+    for form in (
+        transcript.to_html(),
+        transcript.to_html(standalone=True),
+        transcript.to_markdown(),
+        transcript.to_text(),
+    ):
+        assert "1.3 s" not in form
+        assert "1,234" not in form
+
+
+def test_formulas_last_where_mathml_is_stripped_and_money_stays_money():
+    """C95: a page that strips MathML shows x² as x2, and its MathJax takes `$5 to $10` for a formula."""
+    transcript = Transcript.from_messages([Message("assistant", "$x^2$ costs $5 to $10, `$a$`")])
+    (root,) = parse(transcript.to_html()).elements()
+    assert root.attrs["class"] == "nbagents mathjax_ignore tex2jax_ignore"
+    (formula,) = root.find_all("class", "nbagents-math mathjax_process tex2jax_process")
+    assert formula.text == r"\(x^2\)"
+    assert "<math" in transcript.to_html(standalone=True)
+    assert "<math" in json.dumps(transcript.snapshot())
+
+
+def test_the_lasting_html_reads_well_without_a_style():
+    call = FunctionCall("c", "add", {"a": 1}, "id")
+    messages = [
+        Message("user", "one\ntwo"),
+        Message("assistant", [ReasoningContent("hm"), "**Hi**", call], "helper"),
+        Message("tool", [FunctionResult("c", "add", "3", "id")]),
+    ]
+    root = parse(Transcript.from_messages(messages).to_html())
+    assert not root.find_all("style")
+    tags = [e.tag for e in root.walk()]
+    assert tags.count("details") == tags.count("summary") == 2
+    assert tags.count("br") == 1
+    assert [e.text for e in root.walk() if e.tag == "strong"] == ["You:", "helper:", "Hi"]
+    assert [e.text for e in root.walk() if e.tag == "pre"] == ['{\n  "a": 1\n}', "3"]
+    assert "✓ done" in root.text
