@@ -84,6 +84,20 @@ def test_one_agent_works_from_scripts_loops_and_threads_in_any_order(server: Raw
     assert len(server.requests) == 10
 
 
+@pytest.mark.parametrize("borrowed", [False, True])
+def test_one_agent_serves_several_loops_at_once(server: RawServer, borrowed: bool) -> None:
+    sdk = openai.AsyncOpenAI(base_url=server.base_url, api_key="k") if borrowed else None
+    agent = Agent(OpenAIChatClient("m", client=sdk, max_retries=0)) if borrowed else agent_on(server)
+
+    async def many() -> list[str]:
+        return [response.text for response in await asyncio.gather(*[agent.run("Hi") for _ in range(20)])]
+
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(asyncio.run, many()) for _ in range(3)]
+        assert [run.result(30) for run in runs] == [["Hello you"] * 20] * 3
+    assert len(server.requests) == 60
+
+
 def test_connections_are_kept_within_a_loop(server: RawServer) -> None:
     async def three() -> None:
         agent = agent_on(server)
@@ -256,6 +270,9 @@ def test_a_borrowed_client_serves_two_loops_and_none_of_60_calls_fails(
             texts.append(loop.run(ask(agent, "Hi", mode)).text)
     assert texts == ["Hello you"] * 60
     assert not sdk.is_closed()
+    if http_client == "openai's":  # nothing is sent twice, and connections are kept
+        assert len(server.requests) == (120 if order == "after direct calls" else 60)
+        assert server.connections == 2
     first.run(sdk.close())
 
 

@@ -140,13 +140,17 @@ async def test_a_call_without_arguments_runs(server: RawServer, mode: Mode, argu
 
 
 @both_modes
-async def test_equal_calls_with_different_ids_both_run(server: RawServer, mode: Mode) -> None:
-    """C28"""
-    server.reply_calls(("a", "now", {}), ("b", "now", {})).reply_text("Done")
+@pytest.mark.parametrize("ids", [("a", "b"), ("a", "a")], ids=["two ids", "one id"])
+async def test_equal_calls_both_run(server: RawServer, mode: Mode, ids: tuple[str, str]) -> None:
+    """C28, C68"""
+    server.reply_calls(*[(id, "now", {}) for id in ids]).reply_text("Done")
     recorder = Recorder()
     await ask(agent_on(server, recorder), "Go", mode)
     assert len(recorder.calls) == 2
-    assert sorted(answered(server)) == [("a", "now 1"), ("b", "now 2")]
+    sent = answered(server)
+    assert sorted(text for _, text in sent) == ["now 1", "now 2"]
+    assert [id for id, _ in sent] == [id for id, _, _ in called(server)]
+    assert len({id for id, _ in sent}) == 2
 
 
 async def test_chunks_without_choices_or_without_a_delta_are_read_over(server: RawServer) -> None:
