@@ -38,15 +38,24 @@ class Question:
 
 
 def run_line(line: str, cell: str | None) -> AgentResponse[Any] | None:
-    """Ask and block; the text streams to standard output if it is a cell (which then gives nothing back)."""
+    """Ask and block; the text streams to standard output if it is a cell (which then gives nothing back).
+
+    Raises:
+        UsageError: wrong options, an unknown agent, no text.
+        NBAgentsError: the run failed.
+        KeyboardInterrupt: it was interrupted, and the run stopped.
+    """
     question = read_question(line, cell)
     _say_notice()
     asked: dict[str, Any] = {"session": question.session, "options": question.run_options}
-    if cell is None:
-        return question.agent.run_sync(question.text, **asked)
-    with question.agent.stream_sync(question.text, **asked) as updates:
-        for update in updates:
-            _write(update.text)
+    try:
+        if cell is None:
+            return question.agent.run_sync(question.text, **asked)
+        with question.agent.stream_sync(question.text, **asked) as updates:
+            for update in updates:
+                _write(update.text)
+    except (NBAgentsError, KeyboardInterrupt) as error:
+        raise concise(error) from None
     _write("\n")
     return None
 
