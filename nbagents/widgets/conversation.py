@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 from nbagents import loop as loops
 from nbagents.core import Agent, AgentResponse, AgentRunInputs, AgentSession, run_log
 from nbagents.core.content import ApprovalRequest
-from nbagents.core.errors import RunCancelledError
+from nbagents.core.errors import NBAgentsError, RunCancelledError
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import normalize_messages
 from nbagents.core.streams import ResponseStream
@@ -31,7 +30,7 @@ class Listener(Protocol):
 
 
 class Conversation:
-    """Runs of `agent` on `session`, one after the other, and the transcript that they draw.
+    """Runs of `agent` on `session`, which take turns, and the transcript that they draw.
 
     Every method may be called from any thread. The transcript changes on the loop thread only, under `lock`.
 
@@ -55,7 +54,6 @@ class Conversation:
         self._draws_questions = draws_questions
         self._handles: list[AgentHandle] = []
         self._waiting: list[list[str]] = []
-        self._turn = asyncio.Lock()
         self._stopping = False
 
     @property
@@ -127,23 +125,27 @@ class Conversation:
             self.transcript = Transcript.from_messages(messages)
 
     async def _run(self, reply: ResponseStream[Any, AgentResponse[Any]], texts: list[str]) -> AgentResponse[Any]:
-        async with self._turn:
-            self._waiting.remove(texts)
-            last: RunEvent | None = None
-            approvals: list[ApprovalRequest] = []
-            try:
-                async with aclosing(reply.events()) as events:
-                    async for event in events:
-                        last = event
-                        self._draw(event)
-                response = reply.finished()
-                approvals = response.approvals
-                return response
-            finally:
-                self.approvals = {request.id: request for request in approvals}
-                self._draw_rest(last)
-                for listener in list(self.listeners):
-                    listener.conversation_settled()
+        last: RunEvent | None = None
+        approvals: list[ApprovalRequest] = []
+        try:
+            async with aclosing(reply.events()) as events:
+                async for event in events:
+                    if last is None:
+                        self._waiting.remove(texts)  # its turn has come
+                    last = event
+                    self._draw(event)
+            response = reply.finished()
+            approvals = response.approvals
+            return response
+        except NBAgentsError as error:
+            if last is None:
+                self.note(str(error))
+            raise
+        finally:
+            self.approvals = {request.id: request for request in approvals}
+            self._draw_rest(last)
+            for listener in list(self.listeners):
+                listener.conversation_settled()
 
     def _draw(self, event: RunEvent) -> None:
         if event.name == "message.added" and event.payload["message"].role == "user" and not self._draws_questions:

@@ -86,6 +86,9 @@ class TranscriptView(anywidget.AnyWidget):
             super().close()
             layout.close()
 
+    def __del__(self) -> None:
+        """Nothing is left to close: an open widget is never collected."""
+
     # What follows is called on the loop thread.
 
     def conversation_changed(self) -> None:

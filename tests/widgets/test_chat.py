@@ -202,6 +202,23 @@ def test_a_failed_run_shows_message_and_hint_and_the_next_one_works(chats: Calla
     assert chat.send("Again").result(5).text == "Fine."
 
 
+def test_a_run_that_cannot_begin_says_why() -> None:
+    @tool
+    def again() -> str:
+        return str(chat.send("From inside").exception(5))
+
+    agent = Agent(ScriptedChatClient([[tool_call("again")], "Done."]), tools=[again])
+    chat = Chat(agent)
+    assert chat.send("Go").result(5).text == "Done."
+    assert "the session that it is itself running in" in chat.to_markdown()
+    chat.close()
+
+
+def test_a_wrong_argument_is_told_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="agent must be an Agent, not str"):
+        Chat("helper")  # type: ignore[arg-type]
+
+
 def test_a_closed_chat_is_freed_with_its_models_and_says_that_it_is_closed() -> None:
     from ipywidgets.widgets.widget import _instances
 
