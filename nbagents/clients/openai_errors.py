@@ -51,11 +51,9 @@ def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
     `error` itself is made harmless: its texts are redacted, and the frames of its traceback, whose variables hold the
     headers and so the key, are dropped.
     """
-    _make_harmless(error)
-    if isinstance(error, NBAgentsError):
-        return error
     import openai
 
+    _make_harmless(error)
     if isinstance(error, openai.APIStatusError):
         return _status_error(error, facts)
     if isinstance(error, openai.APITimeoutError):
@@ -71,7 +69,7 @@ def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
         return _timeout(error, facts)
     if "RequestError" in names:
         return _no_connection(error, facts)
-    if isinstance(error, openai.OpenAIError | TypeError | ValueError):
+    if isinstance(error, openai.OpenAIError | TypeError | ValueError) and not facts.begun:
         return ConfigurationError(
             f"The request for {facts.host} cannot be built: {error}",
             hint="Check the options and client_kwargs of the run, and the settings of the client.",
@@ -79,18 +77,18 @@ def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
     return ModelError(f"The call to {facts.host} failed: {type(error).__name__}: {error}")
 
 
-def reported_error(reported: Any, facts: CallFacts, *, status: int | None = None) -> ModelError:
+def reported_error(reported: Any, facts: CallFacts) -> ModelError:
     """Return the error that the server reports in an `error` object, within a stream or instead of a reply."""
-    code = reported.get("code") if isinstance(reported, dict) else None
-    if status is None and isinstance(code, int) and 400 <= code < 600:
-        status = code
-    kind = str(reported.get("type") or "") if isinstance(reported, dict) else ""
-    if status is None and "rate_limit" in f"{code} {kind}":
-        status = 429
-    if status is None and "invalid_request" in kind:
-        status = 400
-    text = _body_text(reported)
-    return _of_status(status or 500, f"{facts.host} reported an error", reported, text, {}, facts)
+    status = 500
+    if isinstance(reported, dict):
+        code, kind = reported.get("code"), str(reported.get("type") or "")
+        if isinstance(code, int) and 400 <= code < 600:
+            status = code
+        elif "rate_limit" in f"{code} {kind}":
+            status = 429
+        elif "invalid_request" in kind:
+            status = 400
+    return _of_status(status, f"{facts.host} reported an error", reported, _body_text(reported), {}, facts)
 
 
 def invalid_reply(what: str, text: str, facts: CallFacts) -> InvalidReplyError:
