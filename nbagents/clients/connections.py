@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -42,6 +43,7 @@ class Opened:
         object.__setattr__(self, "host", host_of(str(self.client.base_url)))
 
 
+@lru_cache(maxsize=64)
 def host_of(url: str) -> str:
     """Return host and port of `url`, without what may be secret in it.
 

@@ -53,7 +53,8 @@ class RunBudget:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limits that are set."""
-        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return {name: value for name in _LIMITS if (value := getattr(self, name)) is not None}
 
 
+_LIMITS = tuple(f.name for f in fields(RunBudget))
 DEFAULT_BUDGET = RunBudget()

@@ -151,7 +151,9 @@ def normalize_messages(inputs: AgentRunInputs) -> list[Message]:
     """
     if inputs is None:
         return []
-    if isinstance(inputs, str | Message | Content):
+    if isinstance(inputs, str):
+        return [Message("user", inputs)]
+    if isinstance(inputs, Message | Content):
         inputs = [inputs]
     if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable):
         raise _not_an_input(inputs)

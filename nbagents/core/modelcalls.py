@@ -70,7 +70,9 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
 def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
     client = run.agent.client
     tools = [tool.definition for tool in run.tools.values()] if offer_tools else []
-    options = run.options if tools else {k: v for k, v in run.options.items() if k not in TOOL_OPTIONS}
+    options = run.options
+    if not tools and not TOOL_OPTIONS.isdisjoint(options):
+        options = {k: v for k, v in options.items() if k not in TOOL_OPTIONS}
     if run.step > 1 and options.get("tool_choice") not in (None, "auto", "none"):
         options = {k: v for k, v in options.items() if k != "tool_choice"}  # a forced call is forced once
     if run.output is not None:
@@ -226,7 +228,8 @@ class _ModelCall:
         run, folder = self.run, self.folder
         facts = self.facts()
         run.partial = None
-        run.usages.append(folder.usage)
+        usage, reasoning = folder.usage, folder.text_of("reasoning")
+        run.usages.append(usage)
         run.finish_reason = folder.finish_reason
         run.model = folder.model or run.model
         run.response_id = folder.response_id
@@ -240,12 +243,12 @@ class _ModelCall:
             "llm.succeeded",
             {
                 **facts,
-                "usage": folder.usage,
+                "usage": usage,
                 "finish_reason": folder.finish_reason,
                 "latency_s": time.perf_counter() - self.started,
                 "ttft_s": self.ttft if run.stream else None,
                 "text": folder.text,
-                "reasoning": folder.text_of("reasoning"),
+                "reasoning": reasoning,
                 "n_deltas": self.n_deltas,
                 "first_delta_at": self.first_delta_at,
                 "last_delta_at": time.time() if self.n_deltas else None,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROUNDS = 7
+BRIEF = "You are a helpful assistant."
 Work = Callable[[], Awaitable[object]]
 
 
@@ -68,7 +69,7 @@ async def over_http(port: int) -> list[Row]:
 
     tokens = 2_000
     async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="bench", max_retries=0) as client:
-        asked = [{"role": "user", "content": "Tell me something."}]
+        asked = [{"role": "system", "content": BRIEF}, {"role": "user", "content": "Tell me something."}]
 
         async def floor_stream() -> None:
             stream = await client.chat.completions.create(model=f"text-{tokens}", messages=asked, stream=True)
@@ -78,8 +79,8 @@ async def over_http(port: int) -> list[Row]:
             reply = await client.chat.completions.create(model="text-50", messages=asked)
             assert reply.choices[0].message.content
 
-        streaming = Agent(OpenAIChatClient(f"text-{tokens}", client=client))
-        calling = Agent(OpenAIChatClient("text-50", client=client))
+        streaming = Agent(OpenAIChatClient(f"text-{tokens}", client=client), BRIEF)
+        calling = Agent(OpenAIChatClient("text-50", client=client), BRIEF)
 
         async def our_stream() -> None:
             updates = [update async for update in streaming.run("Tell me something.", stream=True) if update.text]
