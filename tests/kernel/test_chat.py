@@ -48,7 +48,8 @@ def test_a_message_is_answered_whether_or_not_a_cell_runs(chats: Kernel) -> None
     places = [False, True] if chats.subshells else [False]
     for n, subshell in enumerate(places, 1):
         chats.comm_msg(panel(chats).comm_id, {"type": "send", "text": f"Question {n}"}, subshell=subshell)
-        chats.wait_for(lambda n=n: f"Question {n}" in shown(panel(chats)) and panel(chats).state["state"] == "idle")
+        chats.wait_for(lambda n=n: shown(panel(chats)).count("answer.") == n and panel(chats).state["state"] == "idle")
+        assert f"Question {n}" in shown(panel(chats))
     assert chats.run("len(chat.session.state['messages'])").text == str(2 * len(places))
 
 
@@ -57,8 +58,10 @@ def test_stop_works_after_the_cell_has_returned(chats: Kernel) -> None:
     chats.run("handle = chat.send('Go')")
     chats.wait_for(lambda: (chats.cwd / "begun").exists())
     pressed = time.monotonic()
+    chats.wait_for(lambda: panel(chats).state["state"] == "running")
     chats.comm_msg(panel(chats).comm_id, {"type": "stop"})
-    chats.wait_for(lambda: panel(chats).state["state"] == "idle" and "One moment." in shown(panel(chats)))
+    chats.wait_for(lambda: panel(chats).state["state"] == "idle" and "Stopped." in shown(panel(chats)))
+    assert "One moment." in shown(panel(chats))
     assert time.monotonic() - pressed < 2
     assert chats.run("run_log().runs()[-1].events[-1].payload['stop_reason']").text == "'cancelled'"
     assert chats.run("print(chat.send('Again').result().text)").stdout == "Fine.\n"
