@@ -68,5 +68,5 @@ def _local_install(chosen: argparse.Namespace) -> int:
         return 0
     print(f"The weights {'are there already' if present else 'have been fetched'}: {path}")
     if not local_extra_installed():
-        print('The model needs llama.cpp too. Run: pip install "nbagents[local]"')
+        print("The model needs llama.cpp too. Run: pip install xllamacpp")
     return 0

@@ -33,7 +33,7 @@ def test_local_install_can_print_the_path_alone(own_weights, capsys):
 def test_local_install_names_the_missing_extra(own_weights, capsys, monkeypatch):
     monkeypatch.setattr("nbagents.clients.local.local_extra_installed", lambda: False)
     assert main(["local", "install"]) == 0
-    assert 'pip install "nbagents[local]"' in capsys.readouterr().out
+    assert "pip install xllamacpp" in capsys.readouterr().out
 
 
 def test_an_error_is_one_line_on_stderr(tmp_path, capsys, monkeypatch):

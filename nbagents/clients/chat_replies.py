@@ -173,7 +173,8 @@ def _call(entry: Mapping[str, Any], index: int | None) -> FunctionCall:
     call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
     if not (arguments is None or isinstance(arguments, str | dict)):
         arguments = json.dumps(arguments)  # no object: kept as text, for the answer to the model
-    return FunctionCall(str(call_id) if call_id else None, str(name) if name else "", arguments, index=index)
+    call_id = str(call_id).encode("utf-8", "replace").decode() if call_id else None  # half a surrogate cannot go back
+    return FunctionCall(call_id, str(name) if name else "", arguments, index=index)
 
 
 def _parts(parts: list[Any]) -> Iterator[Content]:

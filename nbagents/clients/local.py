@@ -61,7 +61,8 @@ class LocalChatClient(BaseChatClient):
     ) -> None:
         if not local_extra_installed():
             raise ConfigurationError(
-                "A local model needs llama.cpp, which is not installed.", hint='Run: pip install "nbagents[local]"'
+                "A local model needs llama.cpp, which is not installed.",
+                hint="Run: pip install xllamacpp (the extra `local`)",
             )
         path = check_weights(Path(model_path).expanduser()) if model_path is not None else find_weights()
         if path is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,7 +17,7 @@ from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
 from nbagents.core.middleware import Middleware, MiddlewareChain
-from nbagents.core.options import check_options, merge_options
+from nbagents.core.options import OPTION_NAMES, check_options, merge_options
 from nbagents.core.outputs import output_format
 from nbagents.core.prices import has_price
 from nbagents.core.providers import ContextProvider, check_providers
@@ -29,6 +30,16 @@ from nbagents.core.templates import PromptTemplate, as_template
 from nbagents.core.tools import FunctionTool, collect_tools
 from nbagents.core.updates import AgentResponseUpdate
 
+RUN_SETTINGS = (
+    "session",
+    "tools",
+    "options",
+    "budget",
+    "arguments",
+    "middleware",
+    "on_message",
+    "client_kwargs",
+)
 AgentStream = ResponseStream[AgentResponseUpdate, AgentResponse[Any]]
 
 
@@ -183,6 +194,7 @@ class Agent(BaseAgent):
             ConfigurationError: an argument that does not fit, at the call.
             NBAgentsError: the run ended early; `response` has what there is.
         """
+        check_settings(settings)
         run = self._prepare(messages, stream=stream, **settings)
         reply = self._stream_of(run)
         return reply if stream else _awaited(reply)
@@ -251,7 +263,7 @@ class Agent(BaseAgent):
         if budget.max_cost_usd is not None and not has_price(model):
             raise ConfigurationError(
                 f"max_cost_usd needs a price, and that of the model {model!r} is unknown.",
-                hint='pip install "nbagents[prices]", or set_price(model, ...), or limit max_tokens instead.',
+                hint="pip install genai-prices (the extra `prices`), or set_price(model, ...), or limit max_tokens.",
             )
 
     def _stream_of(self, run: RunContext) -> AgentStream:
@@ -279,6 +291,17 @@ class Agent(BaseAgent):
 
 async def _awaited(reply: AgentStream) -> AgentResponse[Any]:
     return await reply.get_final_response()
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for an argument that `run` does not have, with the one that was meant."""
+    for name in settings:
+        if name in OPTION_NAMES:
+            raise ConfigurationError(f"{name!r} is an option of the model.", hint=f"Pass options={{{name!r}: ...}}.")
+        if name not in RUN_SETTINGS:
+            near = difflib.get_close_matches(name, RUN_SETTINGS, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(RUN_SETTINGS)}."
+            raise ConfigurationError(f"A run has no argument {name!r}.", hint=hint)
 
 
 def _is_in(messages: Iterable[Message], message: Message) -> bool:

@@ -6,8 +6,10 @@ from nbagents.core.content import ApprovalRequest, ApprovalResponse, FunctionCal
 from nbagents.core.events import RunEvent
 from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
+from nbagents.core.results import error_text
 from nbagents.core.run import RunContext
 from nbagents.core.sessions import PENDING_KEY
+from nbagents.core.tools import ArgumentsError
 
 
 def needs_approval(run: RunContext, call: FunctionCall) -> bool:
@@ -15,7 +17,14 @@ def needs_approval(run: RunContext, call: FunctionCall) -> bool:
     tool = run.tools.get(call.name)
     if tool is None or call.invalid or not isinstance(call.arguments, dict):
         return False
-    return tool.needs_approval(call.arguments)
+    try:
+        tool.schema.bind(call.arguments)
+        return tool.needs_approval(call.arguments)
+    except ArgumentsError:
+        return False  # it is not going to run: the model is told what does not fit
+    except Exception as error:  # noqa: BLE001  a rule that fails allows nothing
+        run.warnings.append(f"The approval rule of {call.name!r} failed, so a person is asked: {error_text(error)}")
+        return True
 
 
 def hold_calls(run: RunContext, held: list[FunctionCall]) -> list[RunEvent]:

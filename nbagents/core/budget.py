@@ -14,12 +14,17 @@ DEFAULT_MAX_STEPS = 25
 class RunBudget:
     """The limits of one run; None means no limit.
 
+    Tokens and cost are looked at before each model request: a reply under way is not cut (that is what the option
+    `max_tokens` is for), and a complete answer is given also where it went over the limit.
+
     Attributes:
         max_steps: model requests that may call tools. When they are used up the model gets one more request, without
             tools, to close; the run ends with `max_steps`. Default 25.
         max_tool_calls: tool calls, failed ones included.
-        max_tokens: tokens of all model requests together.
+        max_tokens: tokens of all model requests together, sub-agents included.
+        max_cost_usd: US dollars of all model requests together; the model must have a known price.
         max_duration_ms: milliseconds from the start of the run; what is under way is cancelled.
+        max_validation_retries: how often a reply that does not fit `response_format` is asked for again. Default 1.
         max_consecutive_errors: failed tool calls in a row. Default: no limit.
 
     Raises:

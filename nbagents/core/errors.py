@@ -27,6 +27,8 @@ NBAgentsError
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +65,26 @@ class NBAgentsError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
+        if not self.hint:
+            return self.message
+        ends = self.message.rstrip().endswith((".", "!", "?", ":", "…"))
+        return f"{self.message}{'' if ends else '.'} {self.hint}"
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: where the user's code was, and the message; not the rooms inside."""
+        frames = traceback.extract_tb(self.__traceback__)
+        own = os.path.dirname(os.path.dirname(__file__))
+        place = next((frame for frame in reversed(frames) if not _is_inside(frame.filename, own)), None)
+        shown = [f"{type(self).__name__}: {self}"]
+        if place is not None and place.line:
+            shown.insert(0, f"line {place.lineno} of {place.name}:  {redact(place.line)}")
+        return shown
+
+
+def _is_inside(filename: str, folder: str) -> bool:
+    """Whether a frame is of this package, or of what it stands on."""
+    library = os.path.dirname(os.__file__)
+    return filename.startswith((folder + os.sep, library + os.sep)) or f"{os.sep}site-packages{os.sep}" in filename
 
 
 class ConfigurationError(NBAgentsError, ValueError):

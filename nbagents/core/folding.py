@@ -142,6 +142,7 @@ class _OpenMessage:
         "hosted",
         "interrupted",
         "is_whole",
+        "known_calls",
         "message_id",
         "owner",
         "parts",
@@ -159,6 +160,7 @@ class _OpenMessage:
         self.owner = (first.run_id, first.agent_id) if isinstance(first, AgentResponseUpdate) else (None, None)
         self.parts: list[_OpenText | _OpenCall | Content] = []
         self.calls: list[_OpenCall] = []
+        self.known_calls: dict[tuple[str, str | int | None], _OpenCall] = {}
         self.hosted: dict[tuple[str, str], int] = {}
 
     def takes(self, update: ChatResponseUpdate) -> bool:
@@ -181,13 +183,23 @@ class _OpenMessage:
             self.parts.append(content)
 
     def _add_call(self, fragment: FunctionCall) -> None:
-        for call in reversed(self.calls):
-            if call.continues(fragment, newest=call is self.calls[-1]):
+        newest = self.calls[-1] if self.calls else None
+        for call in self._candidates(fragment):
+            if call.continues(fragment, newest=call is newest):
                 call.add(fragment)
+                self.known_calls.setdefault(("call_id", call.call_id), call)
                 return
         opened = _OpenCall(fragment)
         self.calls.append(opened)
         self.parts.append(opened)
+        for key in (("id", opened.id), ("index", opened.index), ("call_id", opened.call_id)):
+            self.known_calls[key] = opened
+
+    def _candidates(self, fragment: FunctionCall) -> list[_OpenCall]:
+        """The calls that `fragment` may belong to: the last of its id or index, and the newest."""
+        keys = (("id", fragment.id), ("index", fragment.index), ("call_id", fragment.call_id))
+        found = [self.known_calls[key] for key in keys if key[1] not in (None, "") and key in self.known_calls]
+        return [*found, *self.calls[-1:]]
 
     def _add_hosted(self, content: HostedToolCall | HostedToolResult) -> None:
         """A service tells of its calls several times, each time more: the last word counts, in the first place."""

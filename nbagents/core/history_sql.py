@@ -112,7 +112,7 @@ def _parse(row: str) -> list[Message]:
 
 
 def _missing(module: str) -> ConfigurationError:
-    packages = {"sqlalchemy": "nbagents[sql]", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
+    packages = {"sqlalchemy": "sqlalchemy>=2", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
     package = packages.get(module, module)
     return ConfigurationError(
         f"SQLHistoryProvider needs the package {module!r} for this database.", hint=f'pip install "{package}"'

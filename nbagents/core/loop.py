@@ -22,6 +22,7 @@ from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
 from nbagents.core.middleware import StopRun, stream_through
 from nbagents.core.modelcalls import Reply, request_reply
+from nbagents.core.results import error_text
 from nbagents.core.run import RunContext, result_message, uninterrupted
 from nbagents.core.toolcalls import check_calls, run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
@@ -264,7 +265,7 @@ def _stop_reason_of(error: BaseException) -> str:
 def _with_response(error: Exception, run: RunContext) -> NBAgentsError:
     """Return `error` as one of our tree, with what there is of the response."""
     if not isinstance(error, NBAgentsError):
-        wrapped = RunError(f"The run failed: {type(error).__name__}: {error}")
+        wrapped = RunError(f"The run failed: {error_text(error)}")
         wrapped.__cause__ = error
         error = wrapped
     error.response = run.response

@@ -299,7 +299,7 @@ def _asked_wait(headers: Mapping[str, str]) -> float | None:
     """The seconds that a server asks to wait: OpenAI's `retry-after-ms`, else `retry-after`, a number or a date."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         asked = headers.get(name, "")
-        if asked.replace(".", "", 1).isdigit():
+        if asked.isascii() and asked.replace(".", "", 1).isdigit():
             return float(asked) * unit
     from email.utils import parsedate_to_datetime
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 import warnings
 from collections.abc import Iterable
@@ -78,11 +79,16 @@ def has_price(model: str) -> bool:
 
 def warn_of_unknown_price(model: str) -> None:
     """Say once for each model that its cost is missing."""
+    if has_price(model):
+        return
+    missing = importlib.util.find_spec("genai_prices") is None
     with _lock:
-        if has_price(model) or model in _warned:
+        if (told := "" if missing else model) in _warned:
             return
-        _warned.add(model)
-    warnings.warn(f"The price of the model {model!r} is unknown: its cost is missing. See set_price().", stacklevel=3)
+        _warned.add(told)
+    what = "Costs are" if missing else f"The price of the model {model!r} is unknown: its cost is"
+    fix = "`pip install genai-prices`, or use set_price()" if missing else "use set_price()"
+    warnings.warn(f"{what} missing in the tables. To have it: {fix}.", stacklevel=2)
 
 
 def _table_cost(model: str, usage: Usage) -> float:

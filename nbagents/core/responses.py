@@ -66,6 +66,9 @@ class ChatResponse:
         """The visible text of the messages, a newline between two of them."""
         return joined_text(self.messages)
 
+    def __str__(self) -> str:
+        return self.text
+
     @classmethod
     def from_updates(cls, updates: Iterable[ChatResponseUpdate]) -> Self:
         """Fold `updates`, in linear time."""

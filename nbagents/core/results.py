@@ -56,8 +56,11 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         inner = "; ".join(error_text(e) for e in error.exceptions)
         return f"{type(error).__name__}: {inner}"
-    message = redact(str(error)).strip()
     name = type(error).__name__
+    try:
+        message = redact(str(error)).strip()
+    except Exception:  # noqa: BLE001  an error that cannot even say what it is still has a name
+        return name
     return f"{name}: {message}" if message else name
 
 
@@ -108,13 +111,30 @@ def _png(drawn: Any) -> DataContent | None:
 def _as_json(value: Any) -> str:
     from pydantic_core import to_jsonable_python
 
-    plain = to_jsonable_python(
-        value, fallback=_fallback, inf_nan_mode="null", bytes_mode="base64", serialize_unknown=False
-    )
+    try:
+        plain = to_jsonable_python(value, fallback=_fallback, inf_nan_mode="null", bytes_mode="base64")
+    except (TypeError, UnicodeError):  # a missing date of pandas claims to be one; a key is no text
+        plain = to_jsonable_python(
+            _without_missing(value), fallback=_fallback, inf_nan_mode="null", bytes_mode="base64"
+        )
     return json.dumps(_without_nan(plain), ensure_ascii=False)
 
 
+_MISSING = ("NaTType", "NAType")
+"""Names of pandas' own missing values, which `core` does not import."""
+
+
+def _without_missing(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k).encode("utf-8", "replace").decode(): _without_missing(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_without_missing(item) for item in value]
+    return None if type(value).__name__ in _MISSING else value
+
+
 def _fallback(value: Any) -> Any:
+    if type(value).__name__ in _MISSING:
+        return None
     for convert in ("tolist", "to_dict", "isoformat"):
         method = getattr(value, convert, None)
         if callable(method):
@@ -133,7 +153,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def _is_table(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "shape")
+    return type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "to_json")
 
 
 def _table_preview(value: Any) -> str:

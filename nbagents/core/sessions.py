@@ -68,6 +68,10 @@ class AgentSession:
         Raises:
             ConfigurationError: another version, or not a session.
         """
+        if not isinstance(record, Mapping):
+            raise ConfigurationError(
+                f"A stored session is a dict, not {type(record).__name__}.", hint="Read JSON with json.loads() first."
+            )
         version = record.get("version")
         if version != FORMAT_VERSION or "session_id" not in record:
             raise ConfigurationError(

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 from nbagents.core.content import FunctionCall, FunctionResult
@@ -19,7 +20,7 @@ from nbagents.core.modelcalls import timed_out
 from nbagents.core.results import error_text, function_result
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.secrets import redact
-from nbagents.core.tools import ApprovalNeeded, ArgumentsError, ToolContext
+from nbagents.core.tools import ApprovalNeeded, ArgumentsError, ToolContext, run_in_thread, stays_here
 from nbagents.core.turns import held_turns
 
 RAW_ARGUMENTS_SHOWN = 500
@@ -144,7 +145,7 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
     tool = run.tools[call.name]
     try:
         value = await _invoke(run, call, ToolContext(run, call.id, emit, run.resumed.get(call.id), run.answers))
-        done(function_result(call, value), "ok")
+        done(await _told(call, value), "ok")
     except ArgumentsError as error:
         done(_failure(call, f"The call does not fit the tool {call.name!r}: {error}."), "invalid", error)
     except TimeoutError as error:
@@ -160,13 +161,19 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
     except StopRun as error:
         done(unanswered(call, "Not finished: the run was ended."), "cancelled", error)
     except asyncio.CancelledError as error:
-        if (task := asyncio.current_task()) is not None and task.cancelling():
-            raise
         done(_failure(call, f"The tool {call.name!r} was cancelled by itself."), "error", error)
     except Exception as error:  # noqa: BLE001  whatever a tool raises is an answer to the model
         done(_failure(call, f"The tool {call.name!r} failed: {error_text(error)}"), "error", error)
     except BaseException as error:  # noqa: BLE001  run_calls raises it, outside the task
         done(unanswered(call, f"Interrupted: {type(error).__name__}."), "cancelled", error)
+
+
+async def _told(call: FunctionCall, value: Any) -> FunctionResult:
+    """What the model is told of `value`; anything but the simplest is converted where it can hold up nobody."""
+    if value is None or isinstance(value, (str, int, float)) or stays_here():
+        return function_result(call, value)
+    told: FunctionResult = await run_in_thread(partial(function_result, call, value))
+    return told
 
 
 async def _invoke(run: RunContext, call: FunctionCall, context: ToolContext) -> Any:

@@ -8,9 +8,10 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from nbagents import loop as loops
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from nbagents.core.run import RunContext
     from nbagents.core.schema import FunctionSchema
     from nbagents.core.sessions import AgentSession
+
+MAX_ITEMS = 10_000
+"""Items that are taken of a generator which a tool returns."""
 
 Approval = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
 
@@ -190,11 +194,13 @@ class FunctionTool:
             kwargs[self.schema.injected] = context
         call = functools.partial(self.function, *args, **kwargs)
         async with asyncio.timeout(self.timeout):
-            result = call() if _is_async(self.function) or _stays_here() else await run_in_thread(call)
+            result = call() if _is_async(self.function) or stays_here() else await run_in_thread(call)
             if inspect.isawaitable(result):
                 result = await result
             if hasattr(result, "__aiter__"):
                 result = [item async for item in result]
+            if isinstance(result, Iterator):
+                result = await run_in_thread(functools.partial(_drained, result))
             return result
 
 
@@ -302,7 +308,12 @@ def _settle(future: asyncio.Future[Any], outcome: Any, error: BaseException | No
         future.set_exception(error)
 
 
-def _stays_here() -> bool:
+def _drained(items: Iterator[Any]) -> list[Any]:
+    """The items of a generator, as many as anybody would read."""
+    return list(islice(items, MAX_ITEMS))
+
+
+def stays_here() -> bool:
     """Whether a sync tool runs where the run is: the opt-in mode for what must be on the main thread."""
     return loops.mode() == "same-thread" and threading.current_thread() is threading.main_thread()
 

@@ -44,6 +44,10 @@ class RunHandle(Generic[T]):
         self._cancel_sent = False
         self._cancelled = False
 
+    def __repr__(self) -> str:
+        state = "running" if not self.done() else "stopped" if self._cancelled else "failed" if self._error else "done"
+        return f"<{type(self).__name__} {state}>"
+
     def begin(self) -> Self:
         """Put the run on its loop; `start` has done so."""
         if not self._host.post(self._begin):

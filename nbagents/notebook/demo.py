@@ -50,7 +50,8 @@ def run_demo(*, browser: bool = True, force: bool = False, say: Say) -> int:
     needed = ["jupyterlab"] if browser else ["nbclient", "nbconvert", "nbformat", "ipykernel"]
     if missing := [name for name in needed if find_spec(name) is None]:
         raise ConfigurationError(
-            f"The demo needs {', '.join(missing)}, which is not installed.", hint='Run: pip install "nbagents[lab]"'
+            f"The demo needs {', '.join(missing)}, which is not installed.",
+            hint=f"Run: pip install {' '.join(missing)} (the extra `lab` has all of them).",
         )
     notebook = copy_quickstart(Path(DEMO_FOLDER).resolve(), force=force, say=say)
     prepare_local_model(say)
@@ -94,7 +95,7 @@ def copy_quickstart(folder: Path, *, force: bool = False, say: Say) -> Path:
 def prepare_local_model(say: Say) -> None:
     """Fetch the weights of the local model on first use; where that cannot be, say so and go on without it."""
     if not local_extra_installed():
-        say('Without a local model: it needs llama.cpp (pip install "nbagents[local]").')
+        say("Without a local model: it needs llama.cpp (pip install xllamacpp).")
         return
     try:
         if find_weights() is None:

@@ -47,7 +47,8 @@ class NotebookState:
             raise ConfigurationError(f"{len(named)} agents are named {name!r}.", hint="Give the variable's name.")
         known = ", ".join(sorted(agents)) or "none"
         raise ConfigurationError(
-            f"No variable holds an agent {name!r}, and none is named so.", hint=f"There are: {known}."
+            f"No variable holds an agent {name!r}, and none is named so.",
+            hint=f"Make one first: {name} = Agent(...). Agents that are there: {known}.",
         )
 
     def session(self, agent: Agent, name: str | None, *, new: bool) -> AgentSession:

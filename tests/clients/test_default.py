@@ -20,7 +20,7 @@ def nothing_here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def weights(nothing_here, tmp_path, monkeypatch):
-    require(local_extra_installed(), 'xllamacpp (pip install "nbagents[local]")')
+    require(local_extra_installed(), "xllamacpp (pip install xllamacpp)")
     path = tmp_path / "small.gguf"
     path.write_bytes(b"GGUF")
     monkeypatch.setenv("NBAGENTS_LOCAL_MODEL", str(path))

@@ -30,7 +30,7 @@ def add(a: int, b: int) -> int:
 @pytest.fixture
 def model():
     """A client of the real model."""
-    require(local_extra_installed(), 'xllamacpp (pip install "nbagents[local]")')
+    require(local_extra_installed(), "xllamacpp (pip install xllamacpp)")
     require(find_weights(), "the weights (nbagents local install)")
     return LocalChatClient()
 
@@ -38,7 +38,7 @@ def model():
 @pytest.fixture
 def file(tmp_path):
     """Something that looks like weights."""
-    require(local_extra_installed(), 'xllamacpp (pip install "nbagents[local]")')
+    require(local_extra_installed(), "xllamacpp (pip install xllamacpp)")
     path = tmp_path / "small.gguf"
     path.write_bytes(b"GGUF" + bytes(100))
     return path

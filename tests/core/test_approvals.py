@@ -119,3 +119,17 @@ def assert_balanced_by_id(messages):
     calls = [call.id for m in messages for call in m.calls]
     assert sorted(calls) == sorted(r.id for m in messages for r in m.results)
     assert len(set(calls)) == len(calls)
+
+
+async def test_an_approval_rule_gets_arguments_that_fit_and_where_it_fails_a_person_is_asked(ask, removed):
+    @tool(approval=lambda arguments: arguments["path"].startswith(arguments["no such argument"]))
+    def remove(path: str) -> str:
+        """Remove."""
+        removed.append(path)
+        return "ok"
+
+    client = ScriptedChatClient([[tool_call("remove"), tool_call("remove", path="x")], "ok"])
+    response = await ask(Agent(client, tools=[remove]), "q")
+    assert "missing argument 'path'" in response.messages[1].results[0].result
+    assert ([r.call.arguments for r in response.approvals], removed) == ([{"path": "x"}], [])
+    assert "KeyError" in response.warnings[0]

@@ -142,7 +142,7 @@ def test_what_is_no_text_is_an_error_at_once():
 @pytest.mark.parametrize(
     ("module", "url", "command"),
     [
-        ("sqlalchemy", "sqlite://", 'pip install "nbagents[sql]"'),
+        ("sqlalchemy", "sqlite://", 'pip install "sqlalchemy>=2"'),
         ("psycopg", "postgresql+psycopg://h/x", 'pip install "psycopg[binary]"'),
     ],
 )

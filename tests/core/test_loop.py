@@ -20,6 +20,7 @@ from nbagents import (
 from nbagents.core.content import FunctionCall, ReasoningContent, RefusalContent, TextContent
 from nbagents.core.errors import (
     BudgetExceededError,
+    ConfigurationError,
     IncompleteStreamError,
     OutputValidationError,
     RunTimeoutError,
@@ -471,3 +472,29 @@ def assert_balanced(messages):
             assert open_calls == []
             open_calls = [call.id for call in message.calls]
     assert open_calls == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "fix"),
+    [
+        ({"sesion": None}, "'session'"),
+        ({"temperature": 0.2}, "options={'temperature'"),
+        ({"colour": 1}, "There are: session"),
+    ],
+)
+def test_a_mistyped_argument_of_a_run_names_the_one_that_was_meant(settings, fix):
+    agent = Agent(ScriptedChatClient(["x"]))
+    for call in (agent.run, agent.run_sync, agent.start):
+        with pytest.raises(ConfigurationError) as caught:
+            call("q", **settings)
+        assert fix in str(caught.value)
+
+
+def test_a_notebook_shows_an_error_as_the_line_of_the_user_and_the_message():
+    try:
+        Agent(ScriptedChatClient(["x"])).run_sync("q", options={"temprature": 1})
+    except NBAgentsError as error:
+        shown = error._render_traceback_()
+    assert len(shown) == 2
+    assert 'options={"temprature": 1}' in shown[0]
+    assert shown[1].startswith("ConfigurationError: Unknown option 'temprature'. Did you mean 'temperature'?")

@@ -76,3 +76,18 @@ def test_a_key_that_a_client_uses_goes_to_no_model():
     assert (
         result_text("sk-looks-like-a-key-1234 stays: it is content") == "sk-looks-like-a-key-1234 stays: it is content"
     )
+
+
+def test_missing_values_of_pandas_are_null_and_odd_keys_are_text():
+    rows = [{"d": pd.NaT, "n": pd.NA, "k\ud83d": (1, pd.NaT)}]
+    assert json.loads(result_text(rows)) == [{"d": None, "n": None, "k?": [1, None]}]
+    assert result_text([pd.NA, 1]) == "[null, 1]"
+    assert result_text(pd.Index([1, 2])) == "[1, 2]"
+
+
+def test_an_error_that_cannot_say_what_it_is_has_a_name():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert error_text(Mute()) == "Mute"

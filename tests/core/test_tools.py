@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import time
 from dataclasses import dataclass
 from datetime import date
@@ -309,3 +310,43 @@ def test_what_cannot_be_a_tool_is_one_error_where_it_is_given(make, named):
 
 def bad_hint(x: NoSuchType) -> None:  # noqa: F821
     """Do."""
+
+
+async def test_a_generator_is_drained_within_the_time_limit_and_holds_up_nobody():
+    @tool(timeout=0.2)
+    def polls():
+        while True:
+            time.sleep(0.05)
+            yield 1
+
+    @tool
+    def counts():
+        return itertools.count()
+
+    agent = Agent(ScriptedChatClient([[tool_call("polls"), tool_call("counts")], "ok"]), tools=[polls, counts])
+    handle = agent.start("q")
+    assert Agent(ScriptedChatClient(["at once"])).run_sync("q").text == "at once"
+    polled, counted = (m.results[0] for m in (await handle).messages if m.role == "tool")
+    assert "did not finish within its limit" in polled.result
+    assert counted.result.startswith("[0, 1, 2, ")
+
+
+async def test_a_tool_that_cancels_its_own_task_is_answered():
+    @tool
+    async def odd() -> None:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    assert "cancelled by itself" in (await result_of(odd)).result
+
+
+async def test_an_error_without_words_is_answered():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    @tool
+    def broken() -> None:
+        raise Mute
+
+    assert (await result_of(broken)).result == "The tool 'broken' failed: Mute"
