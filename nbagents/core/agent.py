@@ -12,7 +12,7 @@ from nbagents.core.baseagent import BaseAgent
 from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
 from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
 from nbagents.core.content import ApprovalResponse
-from nbagents.core.errors import ConfigurationError, NBAgentsError, RunCancelledError
+from nbagents.core.errors import ConfigurationError, NBAgentsError
 from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
@@ -274,10 +274,12 @@ class Agent(BaseAgent):
                         yield event.update
 
         def finish() -> AgentResponse[Any]:
-            if run.response is None:
-                raise RunCancelledError("The stream was closed before the run had begun.")
+            if run.response is None:  # closed before it had begun: that is in the log too
+                run.begin()
+                run.end("cancelled")
             if isinstance(run.error, NBAgentsError):
                 raise run.error
+            assert run.response is not None
             return run.response
 
         async def messages() -> AsyncGenerator[Message, None]:

@@ -8,11 +8,11 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from nbagents import loop as loops
-from nbagents.core.errors import LoopError, RunCancelledError
+from nbagents.core.errors import LoopError, NBAgentsError, RunCancelledError
 from nbagents.core.messages import AgentRunInputs
 from nbagents.core.responses import AgentResponse
 from nbagents.core.sessions import AgentSession
-from nbagents.core.streams import SyncResponseStream
+from nbagents.core.streams import ResponseStream, SyncResponseStream
 
 T = TypeVar("T")
 
@@ -80,7 +80,13 @@ class BaseAgent(ABC):
             result is a `RunCancelledError`.
         """
         reply = self.run(messages, stream=True, **settings)
-        return AgentRunHandle(loops.loop_thread(), reply.get_final_response, _stopped, copy_context()).begin()
+
+        def stopped() -> RunCancelledError:
+            error = _stopped()
+            error.response = _what_there_is(reply)
+            return error
+
+        return AgentRunHandle(loops.loop_thread(), reply.get_final_response, stopped, copy_context()).begin()
 
 
 class AgentRunHandle(loops.RunHandle[AgentResponse[Any]]):
@@ -97,6 +103,13 @@ def blocking(call: Callable[[], T]) -> T:
         return call()
     except loops.LoopError as error:
         raise LoopError(error.message, hint=error.hint) from error
+
+
+def _what_there_is(reply: ResponseStream[Any, AgentResponse[Any]]) -> AgentResponse[Any] | None:
+    try:
+        return reply.finished()
+    except NBAgentsError as error:
+        return error.response
 
 
 def _stopped() -> RunCancelledError:

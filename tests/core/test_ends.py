@@ -421,3 +421,15 @@ def test_in_same_thread_mode_a_sync_tool_runs_on_the_main_thread():
         assert agent.run_sync("q").messages[1].results[0].result == "true"
     finally:
         loop.set_mode("thread")
+
+
+def test_runs_that_are_stopped_before_they_begin_are_in_the_log_too():
+    agent = Agent(ScriptedChatClient(["one two"] * 50, delay=0.01))
+    handles = [agent.start("q") for _ in range(50)]
+    for handle in handles:
+        handle.stop()
+    errors = [handle.exception(10) for handle in handles]
+    assert all(isinstance(error, RunCancelledError) for error in errors)
+    assert {error.response.stop_reason for error in errors} == {"cancelled"}
+    ends = [record.events[-1].payload["stop_reason"] for record in run_log().runs()]
+    assert ends == ["cancelled"] * 50
