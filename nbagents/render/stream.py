@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from markdown_it.token import Token
 from nbagents.render.changes import Op, append_text, change, unmarked
 from nbagents.render.markdown import Block, parse, parse_structure, render_blocks, to_block, top_level
 from nbagents.render.maths import MathForm
-from nbagents.render.tail import held_back, is_open_fence, mark_end
+from nbagents.render.tail import held_back, is_open_fence, last_leaf, mark_end
 from nbagents.render.text import TextDecoder
 
 LONG = 8_000
@@ -20,6 +21,7 @@ LONG = 8_000
 _LISTS = ("bullet_list_open", "ordered_list_open")
 _NEVER_SURE = (*_LISTS, "footnote_reference_open", "code_block")
 _ENDS_WITH_ITS_LINE = ("hr", "heading_open", "math_block")
+_DELIMITER_ROW = re.compile(r"[ \t]*[-:|][ \t:|-]*\Z")
 
 
 @dataclass
@@ -177,7 +179,7 @@ class MarkdownStream:
         for block in render_blocks(source, self._env):
             self._place(self._closed, block, ops)
             self._closed += 1
-        self._has_footnotes |= self._env.pop("footnotes", None) is not None
+        self._has_footnotes |= bool(self._env.pop("footnotes", {}).get("refs"))
         self._container = self._fence = None
 
     def _draw_open(self, ops: list[Op]) -> None:
@@ -231,8 +233,9 @@ class MarkdownStream:
         first = tokens[0]
         level, kind = (1, "list_item_open") if first.type in _LISTS else (2, "tr_open")
         starts = [t.map[0] for t in tokens if t.level == level and t.type == kind and t.map is not None][-len(items) :]
-        complete = source.count("\n")
-        last = max((n for n, line in enumerate(starts) if line < complete), default=0)
+        lines = source.split("\n")
+        is_sure = _can_come_first if kind == "list_item_open" else _is_decided
+        last = max((n for n, line in enumerate(starts) if is_sure(lines, line)), default=0)
         if not last:
             return
         if self._container is None:
@@ -308,35 +311,51 @@ class MarkdownStream:
 def _settled_lines(source: str) -> int:
     """How many lines of `source` belong to blocks that stay as they are, whatever follows."""
     groups = [group for group in top_level(parse_structure(source)) if group[0].map is not None]
-    complete = source.count("\n")
+    lines = source.split("\n")
+    complete = len(lines) - 1
     settled = 0
     for n, group in enumerate(groups):
-        first, following = group[0], groups[n + 1] if n + 1 < len(groups) else None
-        end = first.map[1] if first.map is not None else 0
-        if following is not None and following[0].map is not None:
-            sure = following[0].map[0] < complete
+        first = group[0]
+        start, end = first.map or (0, 0)
+        following = groups[n + 1][0].map if n + 1 < len(groups) else None
+        if following is not None:
+            sure = _is_decided(lines, following[0])
         elif first.type in _NEVER_SURE:
             sure = False
-        elif first.type == "fence":
-            sure = end <= complete and (end < complete or not is_open_fence(first, source))
+        elif end == complete:
+            closed = first.type == "fence" and not is_open_fence(first, source)
+            sure = (closed or first.type in _ENDS_WITH_ITS_LINE) and _is_decided(lines, start)
         else:
-            sure = end < complete or (end == complete and first.type in _ENDS_WITH_ITS_LINE)
+            sure = end < complete
         if not sure:
             break
         settled = end
     return settled
 
 
+def _is_decided(lines: Sequence[str], n: int) -> bool:
+    """Whether no further text changes what begins at line `n`: one with a bar may be the first of a table."""
+    complete = len(lines) - 1
+    return n < complete and ("|" not in lines[n] or n + 1 < complete)
+
+
+def _can_come_first(lines: Sequence[str], n: int) -> bool:
+    """Whether the item that begins at line `n` is still one when the text begins with it, and not a table."""
+    return _is_decided(lines, n) and not ("|" in lines[n] and _DELIMITER_ROW.match(lines[n + 1]))
+
+
 def _fence_to_grow(tokens: Sequence[Token], source: str, shown: int) -> _OpenFence | None:
     """Return the open fence that ends `tokens`, if its lines can be taken without the parser."""
-    leaf = next((token for token in reversed(tokens) if token.nesting == 0), None)
+    at = last_leaf(tokens)
+    leaf = tokens[at] if at >= 0 else None
     if leaf is None or leaf.type != "fence" or not leaf.meta.get("open") or leaf.map is None:
         return None
     if any(token.type in ("blockquote_open", "footnote_reference_open") for token in tokens):
         return None
-    line = source.split("\n")[leaf.map[0]]
+    lines = source.split("\n")
+    line = lines[leaf.map[0]]
     indent = line.find(leaf.markup)
-    if "\t" in line[:indent] or leaf.map[0] >= source.count("\n"):
+    if "\t" in line[:indent] or not _is_decided(lines, leaf.map[0]):
         return None
     return _OpenFence(leaf.markup[0], len(leaf.markup), indent, indent if leaf.level else 0, shown)
 

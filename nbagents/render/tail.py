@@ -48,7 +48,7 @@ def _is_row(source: str, start: int) -> bool:
 
 def complete(tokens: Sequence[Token], source: str) -> None:
     """Close what is open at the end of `tokens`: inline text by its markers, code by `open` in its meta."""
-    at = _leaf(tokens)
+    at = last_leaf(tokens)
     while at >= 0 and tokens[at - 1].tag == "td" and not tokens[at].content:
         at -= 3  # cells of the row that are still to come
     if at >= 0 and tokens[at].type == "inline":
@@ -62,9 +62,9 @@ def complete(tokens: Sequence[Token], source: str) -> None:
 
 def mark_end(tokens: Sequence[Token]) -> None:
     """Put the attribute `data-tail` on the element that further text goes into; open code has it anyway."""
-    at = _leaf(tokens)
-    if at < 0 or tokens[at].type != "inline" or any(token.nesting == 1 for token in tokens[at:]):
-        return  # nothing to go on with, or an empty item follows it
+    at = last_leaf(tokens)
+    if at < 0 or tokens[at].type != "inline":
+        return
     holder = at - 1
     if tokens[holder].hidden:
         level = tokens[holder].level - 1
@@ -74,8 +74,10 @@ def mark_end(tokens: Sequence[Token]) -> None:
         tokens[holder].attrSet("data-tail", "")
 
 
-def _leaf(tokens: Sequence[Token]) -> int:
-    return next((n for n in range(len(tokens) - 1, -1, -1) if tokens[n].nesting == 0), -1)
+def last_leaf(tokens: Sequence[Token]) -> int:
+    """Return the position of the text or code that ends `tokens`; -1 where an empty element does."""
+    at = next((n for n in range(len(tokens) - 1, -1, -1) if tokens[n].nesting >= 0), -1)
+    return at if at >= 0 and tokens[at].nesting == 0 else -1
 
 
 def is_open_fence(fence: Token, source: str) -> bool:

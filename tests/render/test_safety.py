@@ -127,6 +127,26 @@ def test_random_markup_is_inert(text):
     assert_active_free(safe_markdown(text))
 
 
+@pytest.mark.parametrize(
+    ("html", "clean"),
+    [
+        ('<a href="javascript:x">a</a>', None),
+        ('<a href="/tree">a</a>', None),
+        ('<a href="data:text/html,x">a</a>', None),
+        ('<img src="data:image/svg+xml;base64,AA" alt="a">', '<img alt="a">'),
+        ('<img src="https://a.example/x.png" srcset="y" onload="z">', "<img>"),
+        ('<p id="x" style="color:red" class="jp-Cell" dir="evil">a</p>', "<p>a</p>"),
+        ('<ol start="-1"><li>a', "<ol><li>a</li></ol>"),
+        ("<p>a<script>b</script><!-- c --><o:p>d</o:p>", "<p>ad</p>"),
+        ('<math><mspace width="-99em"></mspace><mi href="https://a.example">x</mi></math>', None),
+    ],
+)
+def test_the_allow_list_stands_alone(html, clean):
+    """Even where all that comes before it fails."""
+    made = sanitize(html)
+    assert made == clean if clean is not None else not re.search("99em|href", made)
+
+
 class Open(MarkdownIt):
     """A Markdown renderer of others: it takes HTML and any link."""
 
@@ -219,6 +239,11 @@ def test_text_in_code_looks_the_same_in_exported_markdown():
         "# Head\n\n> quote\n\n1. one\n2. two\n\n***\n\n~~gone~~ [it]\n\n[it]: https://a.example",
     ):
         assert safe_markdown(text) == text
+
+
+def test_a_fence_that_dialects_may_see_differently_has_its_html_escaped():
+    assert "<b>" not in safe_markdown("- ~~~ `a`\n  <b>\n  ~~~")
+    assert "<b>" in safe_markdown("- ~~~html\n  <b>\n  ~~~")
 
 
 def test_exported_markdown_shows_html_as_text_and_images_as_links():

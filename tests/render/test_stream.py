@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbagents.render import MarkdownStream, render_markdown
+from nbagents.render import MarkdownStream, render_markdown, stream
 from tests.render.page import Element, apply_block_op, page_of, parse
 
 LINES = ["# Head\n", "## H ", "\n\n", "\n", "---\n", "===\n", "text\n", "\n    ", "\n  ", "    code\n", "   more\n"]
@@ -88,6 +88,35 @@ def test_any_cut_ends_as_the_whole_does_and_every_page_is_what_the_stream_says(t
     assert reader.stream.html() == render_markdown(text)
     assert reader.page.inner == page_of(reader.stream.blocks()).inner
     assert not reader.page.find_all("data-tail")
+
+
+ONCE_WRONG = [
+    "- a\n\n  \\[b\n",
+    "- item\n\n  \\[a\n- b\n",
+    "+ p\n  - \\[^1]: note\n## H\n",
+    "- a\n  - \n  b c\n",
+    "- a\n  - ## H\n  b\nc d\n",
+    "1. one\né\n\n1. one\n[ ] task\n'x\n",
+    "- x\n\n  * s\n- y\n| a |\n> \ntext\n",
+    "```\n  |\n\t````\n```py\nx\n",
+    "````\n   more\n\n  ",
+    "| a |\n|---|\n| 1 |\n| 2 |\n| 3 |\nx\n",
+    "[a]: /u\n'ti\ntle'\n\n[a]\n",
+    "* a\n\n* * *\n\n- b\n",
+]
+
+
+@pytest.mark.parametrize("text", ONCE_WRONG)
+def test_ends_that_change_what_stands_before_them(text):
+    for step in (1, 2, 3):
+        reader = Reader()
+        for at in range(0, len(text), step):
+            reader.stream.feed(text[at : at + step])
+            reader.flush()
+            assert reader.page.inner == page_of(reader.stream.blocks()).inner
+        reader.finish()
+        assert reader.stream.html() == render_markdown(text)
+        assert reader.page.inner == page_of(reader.stream.blocks()).inner
 
 
 STORY = r"""# Title with `code`
@@ -245,13 +274,18 @@ def test_a_blank_line_between_items_loosens_the_ones_before():
     assert reader.page.inner.count("<p") == 4
 
 
-def test_targets_and_footnotes_that_come_later_correct_what_was_sent():
-    text = "See [it] and a note[^n].\n\nMore.\n\n[it]: https://a.example\n[^n]: The note"
+@pytest.mark.parametrize(
+    ("text", "corrected"),
+    [
+        ("See [it].\n\nMore.\n\n[it]: https://a.example", 'href="https://a.example"'),
+        ("A note[^n].\n\nMore.\n\n[^n]: The text", "The text"),
+    ],
+)
+def test_targets_and_footnotes_that_come_later_correct_what_was_sent(text, corrected):
     reader = Reader().read(text)
-    assert not reader.page.find_all("href")
+    assert corrected not in reader.page.inner
     reader.finish()
-    assert reader.page.find_all("href", "https://a.example")
-    assert "The note" in reader.page.text
+    assert corrected in reader.page.inner
     assert reader.stream.html() == render_markdown(text)
 
 
@@ -307,6 +341,44 @@ def test_a_long_open_block_costs_linear_traffic(name):
     reader.finish()
     assert reader.traffic < len(text) * times
     assert reader.stream.html() == render_markdown(text)
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Lengths of what is parsed."""
+    lengths = []
+
+    def counted(function):
+        def count(source, *rest):
+            lengths.append(len(source))
+            return function(source, *rest)
+
+        return count
+
+    for function in (stream.parse, stream.parse_structure, stream.render_blocks):
+        monkeypatch.setattr(stream, function.__name__, counted(function))
+    return lengths
+
+
+@pytest.mark.parametrize("name", LONG_BLOCKS)
+def test_a_long_open_block_costs_linear_work(name, parsed):
+    """Counted in characters that are parsed, at a flush every 40 characters."""
+    work = []
+    for length in (12_000, 24_000):
+        text = LONG_BLOCKS[name][0][:length]
+        parsed.clear()
+        Reader().read(text, step=8, every=5).finish()
+        work.append(sum(parsed) / length)
+    assert work[1] < max(work[0] * 1.5, 10)
+
+
+@pytest.mark.parametrize("name", ["fence", "fence in a list", "list", "loose list", "table"])
+def test_a_flush_late_in_a_long_block_looks_at_its_end_only(name, parsed):
+    text = LONG_BLOCKS[name][0][:20_000]
+    reader = Reader().read(text, step=40)
+    parsed.clear()
+    reader.read(LONG_BLOCKS[name][0][20_000:20_400], step=40)
+    assert sum(parsed) < 10 * 500
 
 
 def test_twenty_thousand_tokens_cost_less_than_the_budget():

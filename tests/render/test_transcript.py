@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbagents import Agent, Message, RunBudget, ScriptedChatClient, ToolContext, run_log, tool, tool_call
@@ -107,6 +107,7 @@ class Page:
 def test_patches_however_they_are_cut_and_a_snapshot_give_the_same_page(run):
     _, events, _ = run
 
+    @settings(deadline=None)
     @given(st.lists(st.booleans(), min_size=len(events), max_size=len(events)), st.integers(0, len(events)))
     def check(flushes, late_at):
         transcript, early, late = Transcript(), Page(), None
