@@ -8,7 +8,8 @@ from contextlib import aclosing, suppress
 from types import AsyncGeneratorType, TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from nbagents.core.errors import ConfigurationError, RunCancelledError
+from nbagents import loop as loops
+from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import Message
 from nbagents.core.streamhooks import StreamHooks, outcome
@@ -367,7 +368,10 @@ class SyncResponseStream(Generic[U_co, R_co]):
         return self
 
     def __next__(self) -> U_co:
-        return next(self._updates)
+        try:
+            return next(self._updates)
+        except loops.LoopError as error:
+            raise LoopError(error.message, hint=error.hint) from error
 
     def get_final_response(self) -> R_co:
         """Wait for the end and return the response; what is left of the updates is passed over."""

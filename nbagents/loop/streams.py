@@ -11,7 +11,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Generic, Protocol, Self, TypeVar
 
-from nbagents.loop.hosts import Host, Latch, blocking_host
+from nbagents.loop.hosts import Host, Latch, LoopError, blocking_host
 from nbagents.loop.runs import INTERRUPT_GRACE, RunHandle, interruptibly
 
 T = TypeVar("T")
@@ -103,6 +103,7 @@ class SyncStream(Generic[T]):
     ) -> None:
         self._feed: _Feed[T] | None = None
         self._over = False
+        self._reading = False
         self._factory = factory
         self._grace = grace
         self._on_cancelled = on_cancelled
@@ -112,6 +113,17 @@ class SyncStream(Generic[T]):
         return self
 
     def __next__(self) -> T:
+        if self._reading:
+            raise LoopError(
+                "Another thread is reading this stream.", hint="Read it on one thread, or start a run for each."
+            )
+        self._reading = True
+        try:
+            return self._next()
+        finally:
+            self._reading = False
+
+    def _next(self) -> T:
         if self._over:
             raise StopIteration
         try:

@@ -433,3 +433,22 @@ def test_runs_that_are_stopped_before_they_begin_are_in_the_log_too():
     assert {error.response.stop_reason for error in errors} == {"cancelled"}
     ends = [record.events[-1].payload["stop_reason"] for record in run_log().runs()]
     assert ends == ["cancelled"] * 50
+
+
+def test_a_second_thread_on_one_sync_stream_is_told_at_once():
+    stream = Agent(ScriptedChatClient(["one two three"], delay=0.05)).stream_sync("q")
+    outcomes = []
+
+    def read():
+        try:
+            outcomes.append("".join(update.text for update in stream))
+        except NBAgentsError as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=read, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(outcomes)[0].startswith("Another thread is reading this stream.")
+    assert sorted(outcomes)[1] == "one two three"
