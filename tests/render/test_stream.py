@@ -40,7 +40,45 @@ INLINE += [
 INLINE += ["<http://a.b>", "<b>", "<script>", "&amp;", "&", "\\", "data-tail", '="">', "'", '"', ":"]
 ODD = ["\t", "\r\n", "\r", "\0", "é", "\ud83d", "\ude00", "\u202e", "\xa0", " ", "  "]
 PIECES = [*LINES, *LISTS, *TABLES, *INLINE, *ODD]
-MARKDOWN = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=40).map("".join)
+WHOLE_LINES = [
+    *(
+        "a | b",
+        "--- | ---",
+        "| a | b |",
+        "|---|---|",
+        "- x",
+        "- a | b",
+        "  - y",
+        "1. z",
+        "> w",
+        "> - v",
+        "# h | i",
+        "## j",
+    ),
+    *(
+        "```",
+        "~~~",
+        "````x|y",
+        "```a|b",
+        "   ```",
+        "- ```",
+        "text",
+        "",
+        "    code",
+        "$$",
+        "$$x$$",
+        "\\[",
+        "---",
+        "===",
+        "***",
+    ),
+    *("[r]: /u", "'t", "[^1]: n", "- ", "-", "|", "a", "* * *", "[r] [^1]", "\tt"),
+]
+MARKDOWN = (
+    st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=40).map("".join)
+    | st.lists(st.sampled_from(WHOLE_LINES), max_size=14).map("\n".join)
+    | st.text(alphabet="a|-: \n`*#>1.+~$\\[]()_=\t^!&<", max_size=60)
+)
 
 
 class Reader:
@@ -74,7 +112,7 @@ class Reader:
         return sum(len(json.dumps(ops)) for ops in self.sent if ops)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(MARKDOWN, st.data())
 def test_any_cut_ends_as_the_whole_does_and_every_page_is_what_the_stream_says(text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=30)))
@@ -103,6 +141,11 @@ ONCE_WRONG = [
     "| a |\n|---|\n| 1 |\n| 2 |\n| 3 |\nx\n",
     "[a]: /u\n'ti\ntle'\n\n[a]\n",
     "* a\n\n* * *\n\n- b\n",
+    "text\n| x\n|---|---|\n",
+    "## H a | b\n--- | ---\n",
+    "``` a | b\n--- | ---\n",
+    "- item\n- a | b\n--- | ---\n- item\n",
+    "- ```\n-\n  > m\n",
 ]
 
 
