@@ -50,7 +50,7 @@ def listening():
 
 def test_a_missing_extra_names_the_pip_install(monkeypatch):
     monkeypatch.setattr("nbagents.clients.local.find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r'pip install "nbagents\[local\]"'):
+    with pytest.raises(ConfigurationError, match="pip install xllamacpp"):
         LocalChatClient()
 
 
