@@ -265,7 +265,11 @@ class MarkdownStream:
                 if not ends and (fence.may_close(line) or (not bare and fence.indent)):
                     break
                 indent = len(line) - len(line.lstrip(" "))
-                if fence.may_close(line) or (bare and indent < fence.floor) or "\t" in line[: indent + 1]:
+                if (
+                    fence.may_close(line)
+                    or (bare and indent < fence.floor)
+                    or (fence.indent and "\t" in line[: indent + 1])
+                ):
                     self._fence, self._drawn = None, 0
                     break
                 line = line[min(indent, fence.indent) :]

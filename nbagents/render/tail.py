@@ -12,6 +12,7 @@ from nbagents.render.maths import closing_dollar
 WAIT_LIMIT = 200
 """Characters of a link or formula that are waited for; after that it is shown as it is."""
 
+# For short lines only: on hostile ones it is quadratic.
 _UNDECIDED = re.compile(
     r"""[ \t]*(?:(?:>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))[ \t]*)*   # quotes and list items that hold
     (?: `{1,2} | `{3,}[^`\n]* | ~{1,2} | ~{3,}[^\n]*                 # a fence, its language
@@ -27,7 +28,7 @@ def held_back(source: str) -> int:
     """Return how many characters at the end of `source` are better not drawn yet: they may become anything."""
     start = source.rfind("\n") + 1
     last = source[start:]
-    if _UNDECIDED.match(last):
+    if len(last) <= WAIT_LIMIT * 2 and _UNDECIDED.match(last):
         held = len(last)
     elif last.lstrip().startswith("|") and not _is_row(source, start):
         return len(last)
