@@ -26,8 +26,8 @@ from nbagents.render.sanitize import LINK, RASTER_IMAGE, sanitize
 from nbagents.render.tail import complete
 from nbagents.render.text import clean_text
 
-MAX_DEPTH = 40
-"""Levels of lists and quotes in each other; what is deeper is shown as it is written."""
+MAX_DEPTH = 20
+"""Levels of quotes, lists and their items in each other; what is deeper is shown as it is written."""
 
 
 def render_markdown(text: str, *, maths: MathForm = "mathml") -> str:
@@ -129,7 +129,7 @@ class _Parser(MarkdownIt):
 
 @cache
 def _parser() -> MarkdownIt:
-    parser = _Parser("commonmark", {"html": False, "maxNesting": MAX_DEPTH * 3}, renderer_cls=_Renderer)
+    parser = _Parser("commonmark", {"html": False, "maxNesting": MAX_DEPTH + 4}, renderer_cls=_Renderer)
     assert isinstance(parser.renderer, _Renderer)
     parser.enable(["table", "strikethrough"])
     maths.maths_plugin(parser)

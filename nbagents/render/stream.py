@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,9 @@ from nbagents.render.text import TextDecoder
 
 LONG = 8_000
 """Characters of an open block above which it is drawn again only when it has grown by a sixteenth."""
+
+SLOW = 0.1
+"""CPU seconds of a draw after which the next one waits until the open block has grown by half."""
 
 _LISTS = ("bullet_list_open", "ordered_list_open")
 _NEVER_SURE = (*_LISTS, "footnote_reference_open", "code_block")
@@ -91,6 +95,7 @@ class MarkdownStream:
         self._container: _Container | None = None
         self._fence: _OpenFence | None = None
         self._drawn = 0  # length of the tail when it was last drawn
+        self._draw_seconds = 0.0
 
     @property
     def text(self) -> str:
@@ -113,11 +118,13 @@ class MarkdownStream:
         self._join()
         if not self._dirty or (self._fence is not None and self._grow_fence(ops)):
             return ops
-        if len(self._tail) > LONG and len(self._tail) - self._drawn < len(self._tail) // 16:
+        if not self._is_due():
             return ops
         self._dirty = False
+        started = time.thread_time()
         self._settle(ops)
         self._draw_open(ops)
+        self._draw_seconds = time.thread_time() - started
         return ops
 
     def finish(self) -> list[Op]:
@@ -160,6 +167,13 @@ class MarkdownStream:
             self._incoming.clear()
             self._dirty = True
 
+    def _is_due(self) -> bool:
+        """Whether the open block has grown enough to be drawn again, for its length and for what a draw costs."""
+        grown = len(self._tail) - self._drawn
+        if self._draw_seconds > SLOW:
+            return grown * 2 >= self._drawn
+        return len(self._tail) <= LONG or grown * 16 >= len(self._tail)
+
     def _whole(self, tail: str) -> str:
         """The source of the open block, of which `tail` is the open part."""
         return "".join(self._container.source) + tail if self._container else tail
@@ -192,10 +206,6 @@ class MarkdownStream:
         env = self._open_env()
         tokens = parse(source, env)
         groups = list(top_level(tokens))
-        if self._container and not (groups and groups[0][0].type == self._container.kind):
-            self._tail, self._container = self._whole(self._tail), None
-            self._draw_open(ops)
-            return
         if self._container:
             self._agree_on_spacing(self._container, groups[0])
         mark_end(tokens)

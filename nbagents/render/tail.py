@@ -134,7 +134,7 @@ class _Completion:
             case "]":
                 return self._bracket_end(mark, start, end)
             case "\\" if mark == "\\":
-                return self._cut(start)
+                return self._cut(start, end)
             case "\\" if mark in ("\\(", "\\["):
                 return self._formula(start, end, "\\)" if mark == "\\(" else "\\]")
             case "$" if mark == "$$":
@@ -142,14 +142,15 @@ class _Completion:
             case "$":
                 return self._dollar(start, end)
             case "<" if re.compile(r"<(?:[A-Za-z][^\s<>]*)?\Z").match(self.text, start):
-                return self._cut(start)
+                return self._cut(start, end)
             case "&" if re.compile(r"&#?\w{0,20}\Z").match(self.text, start):
-                return self._cut(start)
+                return self._cut(start, end)
         return end
 
-    def _cut(self, start: int) -> int:
+    def _cut(self, start: int, end: int) -> int:
+        """Leave out what begins at `start`, unless much has followed it."""
         if len(self.text) - start > WAIT_LIMIT:
-            return start + 1
+            return end
         self.text = self.text[:start]
         return start
 
@@ -158,7 +159,7 @@ class _Completion:
         if closing is not None:
             return closing.end()
         if not self.text[end:].strip(" `"):
-            return self._cut(start)
+            return self._cut(start, end)
         self.text = self.text.rstrip("`")
         self.code = mark
         return len(self.text)
@@ -177,7 +178,7 @@ class _Completion:
                     self.open.append(rest)
                     break
         if left and not after:
-            return self._cut(end - left)
+            return self._cut(end - left, end)
         if left and after.strip() and not (mark[0] == "_" and before.isalnum()):
             self.open.append(mark[:left])
         return end
@@ -204,7 +205,7 @@ class _Completion:
 
     def _formula(self, start: int, end: int, closing: str) -> int:
         at = self.text.find(closing, end, end + WAIT_LIMIT * 20)
-        return at + 2 if at >= 0 else self._cut(start)
+        return at + 2 if at >= 0 else self._cut(start, end)
 
     def _dollar(self, start: int, end: int) -> int:
         closing = closing_dollar(self.text, start)
@@ -213,5 +214,5 @@ class _Completion:
         before, rest = self.text[start - 1 : start], self.text[end:]
         undecided = not before.isalnum() and "$" not in rest and "\n" not in rest and "`" not in rest
         if undecided and not rest[:1].isspace() and not rest[:1].isdigit():
-            return self._cut(start)
+            return self._cut(start, end)
         return end

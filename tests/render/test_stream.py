@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -366,6 +367,7 @@ MIXED = (
 )  # fmt: skip
 LONG_BLOCKS = {
     "fence": ("```text\n" + "some line of code\n" * 2_300 + "```\n", 1.3),
+    "fence with tabs": ("```text\n" + "\tsome line of code\n" * 2_300 + "```\n", 1.3),
     "fence in a list": ("1. Do:\n\n   ```text\n" + "   some line of code\n" * 2_000 + "   ```\n", 2.5),
     "indented code": ("    some line of code\n" * 2_000, 1.3),
     "paragraph": ("plain words and more of them " * 1_400, 1.5),
@@ -415,13 +417,21 @@ def test_a_long_open_block_costs_linear_work(name, parsed):
     assert work[1] < max(work[0] * 1.5, 10)
 
 
-@pytest.mark.parametrize("name", ["fence", "fence in a list", "list", "loose list", "table"])
+@pytest.mark.parametrize("name", ["fence", "fence with tabs", "fence in a list", "list", "loose list", "table"])
 def test_a_flush_late_in_a_long_block_looks_at_its_end_only(name, parsed):
     text = LONG_BLOCKS[name][0][:20_000]
     reader = Reader().read(text, step=40)
     parsed.clear()
     reader.read(LONG_BLOCKS[name][0][20_000:20_400], step=40)
     assert sum(parsed) < 10 * 500
+
+
+@pytest.mark.parametrize("text", ["[", "![", "*a ", "- ", "`a ", "$a ", "| a ", "> ", "\\["])
+def test_no_text_takes_long_while_it_grows(text):
+    """A model that repeats itself for ever must not stop the others; this takes seconds at most."""
+    started = time.process_time()
+    Reader().read(text * (12_000 // len(text)), step=60).finish()
+    assert time.process_time() - started < 20
 
 
 def test_twenty_thousand_tokens_cost_less_than_the_budget():
