@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Start = contextlib.AbstractContextManager[tuple[Program, "BlockingKernelClient"]]
 ROOT = Path(__file__).parents[2]
+NUDGE_SECONDS = 3.0
 
 
 @dataclass
@@ -123,16 +124,6 @@ class Kernel:
         self.version = tuple(int(part) for part in reply["implementation_version"].split(".")[:2])
         self.subshells = "kernel subshells" in reply.get("supported_features", [])
 
-    def runs_cells(self) -> bool:
-        """Tell whether a first cell runs: ipykernel 7.3 now and then never takes one up, and must be started again."""
-        asked = self._client.execute("None", silent=True, store_history=False)
-        try:
-            self.wait_for(lambda: asked in self._replies, timeout=15, what="the first cell")
-        except pytest.fail.Exception:
-            return False
-        self.iopub.clear()
-        return True
-
     def _answers(self) -> dict[str, Any] | None:
         """Ask until a reply and a status come back: what is published before we are subscribed is lost."""
         self._client.kernel_info()
@@ -159,14 +150,28 @@ class Kernel:
 
     def wait_for(self, condition: Callable[[], T | None], timeout: float = 30.0, what: str = "") -> T:
         """Receive messages until the condition gives something true, and return that."""
-        deadline = time.monotonic() + timeout
+        now = time.monotonic()
+        deadline, nudge = now + timeout, now + NUDGE_SECONDS
         while not (value := condition()):
             assert not self._process.ended, f"the kernel died:\n{self._process.output()}"
-            if time.monotonic() > deadline:
+            if now > deadline:
                 recent = "\n".join(f"{m['msg_type']}: {str(m['content'])[:300]}" for m in self.iopub[-12:])
                 pytest.fail(f"waited {timeout} s for {what or 'a condition'}; last messages:\n{recent}")
+            if now > nudge:
+                self._nudge()
+                nudge = now + NUDGE_SECONDS
             self._receive(0.1)
+            now = time.monotonic()
         return value
+
+    def _nudge(self) -> None:
+        """Ask something over another connection: ipykernel 7.3 can overlook a request while it sends a reply.
+
+        The request then lies there until something comes from elsewhere
+        (https://github.com/ipython/ipykernel/issues/1554).
+        """
+        shell = self._client.connect_shell()  # stays open until the client's context is destroyed
+        self._client.session.send(shell, self._client.session.msg("kernel_info_request", {}))
 
     def wait_output(self, execution: Execution, text: str, timeout: float = 30.0) -> None:
         """Wait until a running cell shows this text, in any output."""
@@ -281,8 +286,6 @@ def start_kernel(python: str | Path = sys.executable, cwd: Path | None = None) -
         work.mkdir(exist_ok=True)
         kernel = Kernel(lambda: _process_and_client(python, work, environment), work)
         try:
-            if not kernel.runs_cells():
-                kernel.restart()
             yield kernel
         finally:
             kernel.close()
