@@ -6,7 +6,6 @@ import asyncio
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -192,49 +191,3 @@ def _has_default_http_client(client: AsyncOpenAI) -> bool:
     """Whether openai made the HTTP client itself; there is no public way to ask. In doubt it is the user's."""
     http_client = getattr(client, "_client", None)
     return type(http_client).__name__ == "AsyncHttpxClientWrapper"
-
-
-class ConcurrencyLimit:
-    """At most `limit` at once, across tasks, threads and event loops; who comes first goes first."""
-
-    def __init__(self, limit: int) -> None:
-        self._free = limit
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._lock = threading.Lock()
-
-    async def __aenter__(self) -> None:
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-        try:
-            await future
-        except asyncio.CancelledError:
-            with self._lock:
-                left_the_queue = future in self._waiting
-                if left_the_queue:
-                    self._waiting.remove(future)
-            if not left_the_queue:
-                self._hand_over()  # the place was given to us just before the cancellation
-            raise
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self._hand_over()
-
-    def _hand_over(self) -> None:
-        with self._lock:
-            while self._waiting:
-                future = self._waiting.popleft()
-                try:
-                    future.get_loop().call_soon_threadsafe(_wake, future)
-                except RuntimeError:
-                    continue  # its loop is closed, nobody waits there any more
-                return
-            self._free += 1
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

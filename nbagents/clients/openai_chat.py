@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from nbagents.clients.chat_replies import ReplyReader
 from nbagents.clients.chat_wire import wire_messages, wire_options, wire_tools
-from nbagents.clients.connections import ConcurrencyLimit, Opened
+from nbagents.clients.connections import Opened
 from nbagents.clients.endpoints import ApiKey, Secret, find_endpoint
 from nbagents.clients.openai_errors import CallFacts, invalid_reply, model_error, reported_error
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
+from nbagents.core.concurrency import ConcurrencyLimit
 from nbagents.core.errors import ConfigurationError, ConnectionFailedError, ModelTimeoutError, NBAgentsError
 from nbagents.core.secrets import register_secret
 
