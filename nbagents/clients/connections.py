@@ -1,4 +1,4 @@
-"""Who talks to the endpoint: one AsyncOpenAI per event loop, closed inside its loop, and the limit of calls at once."""
+"""Who talks to the endpoint: one AsyncOpenAI per event loop, closed inside its loop."""
 
 from __future__ import annotations
 
