@@ -13,7 +13,7 @@ from nbagents.core.errors import OutputValidationError
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.options import check_options
-from nbagents.core.outputs import OutputFormat, output_format
+from nbagents.core.outputs import OutputFormat, UnfitReply, check_whole, output_format
 from nbagents.core.responses import ChatResponse
 from nbagents.core.streams import ResponseStream
 from nbagents.core.tools import ToolDefinition
@@ -137,7 +137,7 @@ class BaseChatClient(ABC):
                 raise failure
             response = ChatResponse.from_folder(folder)
             if output is not None and not _has_no_answer(response):
-                response.value = _value_of(response.text, output)
+                response.value = _value_of(response, output)
             return response
 
         return ResponseStream(updates, finish)
@@ -155,16 +155,19 @@ def _has_no_answer(response: ChatResponse) -> bool:
     return response.finish_reason is None or any(isinstance(c, RefusalContent | FunctionCall) for c in contents)
 
 
-def _value_of(text: str, output: OutputFormat) -> Any:
+def _value_of(response: ChatResponse, output: OutputFormat) -> Any:
+    text, usage = response.text, response.usage
+    check_whole(text, response.finish_reason, attempts=1, usage=usage)
     try:
         return output.parse(text)
-    except ValueError as error:
+    except UnfitReply as error:
         raise OutputValidationError(
             f"The reply does not fit response_format: {error}",
             attempts=1,
             raw_text=text,
+            usage=usage,
             hint="An agent asks again: client.as_agent().run(..., options={'response_format': ...}).",
-        ) from error
+        ) from (error.__cause__ or error)
 
 
 async def generate_from(

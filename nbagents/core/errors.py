@@ -36,6 +36,7 @@ from nbagents.core.secrets import redact
 
 if TYPE_CHECKING:
     from nbagents.core.responses import AgentResponse
+    from nbagents.core.usage import Usage
 
 
 class NBAgentsError(Exception):
@@ -253,7 +254,15 @@ class OutputValidationError(RunError):
 
     default_code = "output_validation"
 
-    def __init__(self, message: str, *, attempts: int, raw_text: str, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, attempts: int, raw_text: str, usage: Usage | None = None, hint: str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.attempts = attempts
         self.raw_text = raw_text
+        self._usage = usage
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens of all replies: of the run, or of the one call to a client."""
+        return self._usage if self.response is None else self.response.usage

@@ -22,6 +22,7 @@ from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
 from nbagents.core.middleware import StopRun, stream_through
 from nbagents.core.modelcalls import Reply, request_reply
+from nbagents.core.outputs import UnfitReply, check_whole
 from nbagents.core.results import error_text
 from nbagents.core.run import RunContext, result_message, uninterrupted
 from nbagents.core.toolcalls import check_calls, run_calls, unanswered
@@ -113,7 +114,7 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
             if reply.calls and not closing and not _cut(reply):
                 await run.commit()
                 continue
-            if not closing and (retry := _settle_output(run, reply)):
+            if retry := _settle_output(run, reply):
                 for event in retry:
                     yield event
                 continue
@@ -189,19 +190,25 @@ def _settle_output(run: RunContext, reply: Reply) -> list[RunEvent]:
     if run.output is None:
         return []
     text = reply.messages[-1].text if reply.messages else ""
+    attempts = run.validation_retries + 1
+    check_whole(text, reply.finish_reason, attempts=attempts)
     try:
         run.value = run.output.parse(text)
-    except ValueError as error:
-        run.validation_retries += 1
-        if run.validation_retries > run.budget.max_validation_retries:
+    except UnfitReply as error:
+        if run.stop_reason == "max_steps":  # the closing reply of a run that ends anyway
+            run.warnings.append(f"The last reply does not fit response_format: {error}")
+            return []
+        if attempts > run.budget.max_validation_retries:
             raise OutputValidationError(
-                f"No reply fitted response_format after {run.validation_retries} tries: {error}",
-                attempts=run.validation_retries,
-                raw_text=text,
-            ) from error
-        correction = f"Your reply does not fit the required format: {error}\nReply again with valid JSON only."
-        retry = run.event("validation.retry", {"attempt": run.validation_retries, "error": str(error)})
-        return [retry, run.take(Message("user", correction, message_id=new_id("msg")))]
+                f"No reply fitted response_format after {attempts} tries: {error}", attempts=attempts, raw_text=text
+            ) from (error.__cause__ or error)
+        run.validation_retries = attempts
+        retry = run.event("validation.retry", {"attempt": attempts, "error": str(error)})
+        correction = Message("user", run.output.correction(error), message_id=new_id("msg"))
+        events = [retry, run.take(correction)]
+        drafts = len(reply.messages) + 1
+        del run.added[-drafts:], run.unstored[-drafts:]  # only the log keeps them: the next turn is not about JSON
+        return events
     return []
 
 
