@@ -6,10 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, get_origin
 
 from nbagents.core.errors import ConfigurationError, OutputValidationError
 from nbagents.core.secrets import redact
+from nbagents.core.strict import NotStrictError, strict_schema, without_unset
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -45,7 +47,7 @@ class OutputFormat:
 
     Attributes:
         name: the name that services see, of letters, digits, `_` and `-`.
-        schema: the JSON schema that services see; its root is an object.
+        schema: the JSON schema; its root is an object.
 
     Raises:
         ConfigurationError: something that has no schema.
@@ -63,11 +65,21 @@ class OutputFormat:
         self._adapter, schema = _adapter_of(asked)
         self.schema = self._at_root(schema)
 
+    @cached_property
+    def strict(self) -> dict[str, Any] | None:
+        """The schema by the rules of strict mode; None if it has no such form, or is sent as it was given."""
+        try:
+            return strict_schema(self.schema) if self._option is None else None
+        except NotStrictError:
+            return None
+
     def to_option(self) -> dict[str, Any]:
-        """Return the Chat Completions form; one that was given in this form comes back as it was."""
+        """Return the Chat Completions form, strict where that can be; one that was given in it comes back as it was."""
         if self._option is not None:
             return dict(self._option)
-        return {"type": "json_schema", "json_schema": {"name": self.name, "schema": self.schema}}
+        if self.strict is None:
+            return {"type": "json_schema", "json_schema": {"name": self.name, "schema": self.schema}}
+        return {"type": "json_schema", "json_schema": {"name": self.name, "schema": self.strict, "strict": True}}
 
     def parse(self, text: str) -> Any:
         """Return the value that `text` holds: alone, in a Markdown fence, or with words around it.
@@ -82,7 +94,7 @@ class OutputFormat:
         except ValueError as error:
             no_json = UnfitReply(f"It is no JSON: {error}.")
         found = list(_decodable_fences(text)) or list(_embedded(_THOUGHT.sub("", text, count=1)))
-        fitting: list[tuple[Any, Any]] = []
+        fitting: list[Any] = []
         fault = no_json
         for value in found:
             try:
@@ -90,17 +102,17 @@ class OutputFormat:
             except UnfitReply as error:
                 fault = error
             else:
-                if all(value != other for other, _ in fitting):
-                    fitting.append((value, fitted))
+                if fitted not in fitting:
+                    fitting.append(fitted)
         if len(fitting) > 1:
             raise UnfitReply(f"It holds {len(fitting)} values that fit; give only one.")
         if not fitting:
             raise fault
-        return fitting[0][1]
+        return fitting[0]
 
     def correction(self, fault: UnfitReply) -> str:
         """Return what the model is told when its reply does not fit."""
-        schema = json.dumps(self.schema, ensure_ascii=False)
+        schema = json.dumps(self.strict or self.schema, ensure_ascii=False)
         return f"Your reply does not fit the required format:\n{fault}\nReply with JSON only, of this schema: {schema}"
 
     def _read_schema(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,6 +154,8 @@ class OutputFormat:
 
     def _fitted(self, value: Any) -> Any:
         """Return the value that decoded JSON stands for, with the wrapper or, where the model forgot it, without."""
+        if self.strict is not None:
+            value = without_unset(value, self.schema)
         forms = [value]
         if self._wrapped and isinstance(value, dict) and value.keys() == {WRAPPER}:
             forms = [value[WRAPPER], value]
@@ -173,6 +187,12 @@ def output_format(asked: Any) -> OutputFormat | None:
     """Return the format that `asked` (the option `response_format`) means; None for none and for plain text."""
     if asked is None or (isinstance(asked, Mapping) and asked.get("type") == "text"):
         return None
+    return _format_of_class(asked) if isinstance(asked, type) else OutputFormat(asked)
+
+
+@lru_cache(maxsize=64)
+def _format_of_class(asked: type) -> OutputFormat:
+    """Build the format of a class once: it takes longer than the rest of a run."""
     return OutputFormat(asked)
 
 
