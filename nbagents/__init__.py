@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from nbagents.core import Usage as Usage
     from nbagents.core import merge_options as merge_options
     from nbagents.core import normalize_messages as normalize_messages
+    from nbagents.core import register_state_type as register_state_type
     from nbagents.core import run_log as run_log
     from nbagents.core import set_price as set_price
     from nbagents.core import tool as tool
@@ -110,6 +111,7 @@ _HOMES = {
         "Usage",
         "merge_options",
         "normalize_messages",
+        "register_state_type",
         "run_log",
         "set_price",
         "tool",

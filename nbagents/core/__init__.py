@@ -17,6 +17,7 @@ from nbagents.core.content import (
 )
 from nbagents.core.errors import NBAgentsError, ToolError
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, RunEvent
+from nbagents.core.history import HistoryProvider, InMemoryHistoryProvider
 from nbagents.core.hosted import HostedTool, HostedToolCall, HostedToolResult
 from nbagents.core.media import DataContent
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
@@ -27,7 +28,8 @@ from nbagents.core.providers import ContextProvider
 from nbagents.core.responses import AgentResponse, ChatResponse
 from nbagents.core.run import RunContext
 from nbagents.core.runlog import RunLog, RunRecord, run_log
-from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider
+from nbagents.core.sessions import AgentSession
+from nbagents.core.state import register_state_type
 from nbagents.core.streams import ResponseStream
 from nbagents.core.templates import PromptTemplate
 from nbagents.core.tools import FunctionTool, ToolContext, tool
@@ -82,6 +84,7 @@ __all__ = [
     "UsageContent",
     "merge_options",
     "normalize_messages",
+    "register_state_type",
     "run_log",
     "set_price",
     "tool",

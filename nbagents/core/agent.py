@@ -13,6 +13,7 @@ from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
 from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
 from nbagents.core.content import ApprovalResponse
 from nbagents.core.errors import ConfigurationError, NBAgentsError
+from nbagents.core.history import HistoryProvider, InMemoryHistoryProvider
 from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
@@ -23,10 +24,11 @@ from nbagents.core.prices import has_price
 from nbagents.core.providers import ContextProvider, check_providers
 from nbagents.core.responses import AgentResponse
 from nbagents.core.run import OnMessage, RunContext, current_run
-from nbagents.core.sessions import AgentSession, HistoryProvider, InMemoryHistoryProvider, LocalThread
+from nbagents.core.sessions import AgentSession
 from nbagents.core.streams import ResponseStream
 from nbagents.core.subagents import ChildSession, agent_tool
 from nbagents.core.templates import PromptTemplate, as_template
+from nbagents.core.threads import Thread, thread_of
 from nbagents.core.tools import FunctionTool, collect_tools
 from nbagents.core.updates import AgentResponseUpdate
 
@@ -117,9 +119,16 @@ class Agent(BaseAgent):
         tools = ", ".join(one.name for one in self.tools)
         return f"Agent({self.name!r}, client={self.client!r}, tools=[{tools}])"
 
-    def thread(self, session: AgentSession) -> LocalThread:
-        """Return the door to the stored messages of `session`."""
-        return LocalThread(session, self.history)
+    def thread(self, session: AgentSession) -> Thread:
+        """Return the door to the stored messages of `session`: where a run with the agent's own options has them.
+
+        They are stored on this side, by `history`, unless the service does it: then the agent's option `store` is
+        True, or it is not set and the client's `stores_by_default` is true or the session goes on at the service.
+
+        Raises:
+            ConfigurationError: the session goes on at a service, and this client cannot.
+        """
+        return thread_of(session, self.history, self.client, self.options.get("store"))
 
     def as_tool(
         self, name: str | None = None, description: str | None = None, *, session: ChildSession = "fresh"
@@ -236,7 +245,7 @@ class Agent(BaseAgent):
             agent=self,
             run_id=new_id("run"),
             session=session,
-            thread=self.thread(session),
+            thread=thread_of(session, self.history, self.client, merged.get("store")),
             inputs=[kept for message in inputs if (kept := _without_answers(message)) is not None],
             answers=answers,
             system=self._system_message(values),

@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nbagents.core.errors import ConfigurationError, SessionError
+from nbagents.core.history import HistoryProvider
 from nbagents.core.messages import Message
-from nbagents.core.sessions import AgentSession, HistoryProvider
+from nbagents.core.sessions import AgentSession
 from nbagents.core.stored import ReadBefore, messages_from, stored_text
 from nbagents.core.tools import run_in_thread
 

@@ -23,7 +23,8 @@ from nbagents.core.responses import AgentResponse, joined_text
 from nbagents.core.results import error_text
 from nbagents.core.runlog import RunRecord, run_log
 from nbagents.core.secrets import redact
-from nbagents.core.sessions import AgentSession, LocalThread
+from nbagents.core.sessions import AgentSession
+from nbagents.core.threads import Thread
 from nbagents.core.tools import ApprovalNeeded, FunctionTool
 from nbagents.core.updates import AgentResponseUpdate
 from nbagents.core.usage import Usage, total_usage, usage_complete
@@ -83,7 +84,7 @@ class RunContext:
     agent: Agent
     run_id: str
     session: AgentSession
-    thread: LocalThread
+    thread: Thread
     inputs: list[Message]
     answers: list[ApprovalResponse]
     system: Message | None
@@ -256,7 +257,7 @@ class RunContext:
         if self.unstored:
             messages, self.unstored = self.unstored, []
             saving = self.thread.on_new_message(*messages)
-            await (uninterrupted(saving) if self.thread.history.waits else saving)
+            await (uninterrupted(saving) if self.thread.waits else saving)
 
     def and_parents(self) -> Iterator[RunContext]:
         """This run, the one whose tool began it, and so on upwards."""

@@ -120,7 +120,8 @@ class Conversation:
                 handle.wait(timeout)
 
     async def _load(self) -> None:
-        messages = await self.agent.thread(self.session).get_messages()
+        thread = self.agent.thread(self.session)
+        messages = await thread.get_messages() if thread.stores_locally else []  # a service does not give them out
         with self.lock:
             self.transcript = Transcript.from_messages(messages)
 

@@ -26,7 +26,7 @@ from nbagents import (
 )
 from nbagents.core.content import FunctionCall, TextContent, UsageContent
 from nbagents.core.errors import ConfigurationError, NBAgentsError, ServerError
-from nbagents.core.sessions import InMemoryHistoryProvider
+from nbagents.core.history import InMemoryHistoryProvider
 from nbagents.core.updates import ChatResponseUpdate
 from nbagents.core.usage import Usage
 from tests.analysis.runs import (

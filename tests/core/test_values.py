@@ -16,10 +16,11 @@ from nbagents.core.content import (
     content_to_dict,
 )
 from nbagents.core.errors import ConfigurationError, NBAgentsError, ThreadDeletedError
+from nbagents.core.history import InMemoryHistoryProvider
 from nbagents.core.names import VALID_NAME, safe_name
 from nbagents.core.runlog import RunLog
 from nbagents.core.secrets import redact, redact_exception, register_secret
-from nbagents.core.sessions import InMemoryHistoryProvider, LocalThread
+from nbagents.core.threads import LocalThread
 
 
 def test_inputs_of_every_kind_become_messages():
