@@ -19,6 +19,7 @@ from nbagents.core.content import (
 )
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.folding import parse_arguments
+from nbagents.core.hosted import HostedTool
 from nbagents.core.messages import Message
 from nbagents.core.names import VALID_NAME, safe_name
 from nbagents.core.outputs import output_format
@@ -59,15 +60,20 @@ def wire_messages(messages: Sequence[Message], *, replay_reasoning: bool = False
     return sent
 
 
-def wire_tools(tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
-    """Return `tools` as a Chat Completions server takes them."""
+def wire_tools(tools: Sequence[ToolDefinition | HostedTool]) -> list[dict[str, Any]]:
+    """Return `tools` as a Chat Completions server takes them.
+
+    `strict` is sent where the tool says True: not every compatible server knows the word, and False is what it means
+    to leave it out. A hosted tool, for a server whose client class has a method for it, stands in its own words.
+    """
     return [
-        {
-            "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-        }
-        for tool in tools
+        {"type": tool.type, **tool.options} if isinstance(tool, HostedTool) else _wire_function(tool) for tool in tools
     ]
+
+
+def _wire_function(tool: ToolDefinition) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": {**function, "strict": True} if tool.strict else function}
 
 
 def wire_options(options: Mapping[str, Any], *, model: str, host: str) -> dict[str, Any]:

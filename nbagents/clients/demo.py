@@ -63,7 +63,7 @@ def _reply(request: ChatRequest) -> ScriptedReply:
     schema = _asked_schema(asked)
     if schema is not None:
         return json.dumps(_Sample(question, schema).of(schema), ensure_ascii=False)
-    return _with_results(results) if results else _greeting(question, request.tools)
+    return _with_results(results) if results else _greeting(question, request.functions)
 
 
 def _greeting(question: str, tools: Sequence[ToolDefinition]) -> str:
@@ -100,7 +100,7 @@ def _call(request: ChatRequest, question: str, *, made: int) -> FunctionCall | N
     choice = request.options.get("tool_choice")
     if choice == "none":
         return None
-    tools = list(request.tools)
+    tools = request.functions
     if isinstance(choice, Mapping):
         named = choice.get("function", {}).get("name")
         tools = [tool for tool in tools if tool.name == named]

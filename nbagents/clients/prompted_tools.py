@@ -38,7 +38,7 @@ async def generate_with_prompted_tools(
     """
     options = {name: value for name, value in request.options.items() if name not in TOOL_OPTIONS}
     messages = as_plain_messages(request.messages)
-    if not request.tools or request.options.get("tool_choice") == "none":
+    if not request.functions or request.options.get("tool_choice") == "none":
         plain = replace(request, messages=messages, options=options, tools=())
         async with aclosing(client.generate(plain)) as updates:
             async for update in updates:
@@ -47,7 +47,7 @@ async def generate_with_prompted_tools(
     tools, required = _offered(request, tool_rounds)
     asked = options.get("response_format")
     options["response_format"] = reply_format(tools, required=required, answer=_schema_of(asked))
-    plain = replace(request, messages=_instructed(messages, request.tools), options=options, tools=())
+    plain = replace(request, messages=_instructed(messages, request.functions), options=options, tools=())
     reading = _Reading([tool.name for tool in tools], required=required, call_number=1 + _calls_in(request.messages))
     async with aclosing(client.generate(plain)) as updates:
         async for update in updates:
@@ -146,21 +146,21 @@ class _Reading:
 
 def _offered(request: ChatRequest, tool_rounds: int | None) -> tuple[Sequence[ToolDefinition], bool]:
     """Return the tools that the model may call now, and whether it must."""
-    choice = request.options.get("tool_choice")
+    choice, tools = request.options.get("tool_choice"), request.functions
     if isinstance(choice, Mapping):
         name = choice.get("function", {}).get("name")
-        named = [tool for tool in request.tools if tool.name == name]
+        named = [tool for tool in tools if tool.name == name]
         if not named:
             raise ConfigurationError(f"tool_choice names {name!r}, which is no tool of this request.")
         return named, True
     if choice == "required":
-        return request.tools, True
+        return tools, True
     rounds = 0
     for message in reversed(request.messages):
         if message.role == "user":
             break
         rounds += message.role == "assistant" and bool(message.calls)
-    return ((), False) if tool_rounds is not None and rounds >= tool_rounds else (request.tools, False)
+    return ((), False) if tool_rounds is not None and rounds >= tool_rounds else (tools, False)
 
 
 def _instructed(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> list[Message]:

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from nbagents.core import ChatRequest, ChatResponseUpdate, Message
+from nbagents.core import ChatRequest, ChatResponseUpdate, HostedTool, Message
 from nbagents.core.content import (
     Content,
     DataContent,
@@ -30,6 +30,7 @@ from nbagents.core.errors import ConfigurationError
 from nbagents.core.folding import parse_arguments
 from nbagents.core.outputs import output_format
 from nbagents.core.secrets import redact
+from nbagents.core.tools import ToolDefinition
 
 VERSION = 1
 _MASK = "[redacted]"
@@ -156,16 +157,19 @@ def normal_request(request: ChatRequest, model: str | None) -> dict[str, Any]:
     normal: dict[str, Any] = {
         "messages": [_normal_message(message) for message in request.messages],
         "options": options,
-        "tools": [
-            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-            for tool in request.tools
-        ],
+        "tools": [_normal_tool(tool) for tool in request.tools],
     }
     normal = {name: value for name, value in normal.items() if value or name == "messages"}
     if model is not None:
         normal["model"] = model
     plain: dict[str, Any] = json.loads(json.dumps(normal, default=repr))
     return _redacted(plain)  # type: ignore[no-any-return]
+
+
+def _normal_tool(tool: ToolDefinition | HostedTool) -> dict[str, Any]:
+    if isinstance(tool, HostedTool):
+        return {"type": tool.type, **tool.options}
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
 def request_key(request: Mapping[str, Any]) -> str:

@@ -29,7 +29,8 @@ from nbagents.core.streams import ResponseStream
 from nbagents.core.subagents import ChildSession, agent_tool
 from nbagents.core.templates import PromptTemplate, as_template
 from nbagents.core.threads import Thread, thread_of
-from nbagents.core.tools import FunctionTool, collect_tools
+from nbagents.core.tools import FunctionTool
+from nbagents.core.toolset import Tool, check_tools, collect_tools, tools_of_run, warn_of_unused
 from nbagents.core.updates import AgentResponseUpdate
 
 RUN_SETTINGS = (
@@ -54,7 +55,7 @@ class Agent(BaseAgent):
         id: a stable id; the name by default.
         name: what it is called in messages and tables; `agent` by default.
         description: what it is for, for people and other agents.
-        tools: functions, `@tool`s, objects with `@tool` methods; one or several.
+        tools: functions, `@tool`s, objects with `@tool` methods, agents, hosted tools of the client; one or several.
         options: defaults for every request, by their Chat Completions names.
         arguments: values for the instructions' template, and for tools (`ToolContext.arguments`).
         history: where the messages of its sessions are stored; in the session itself by default.
@@ -112,8 +113,8 @@ class Agent(BaseAgent):
         self.context_providers = check_providers(context_providers)
         self.middleware = list(middleware or ())
         MiddlewareChain.of(self.middleware)  # what is no middleware is an error here
-        for one in self.tools:
-            _ = one.definition  # a tool without a schema is an error here, not at the first run
+        self._warned_of_tools = False
+        self._check_tools(self.tools)  # a tool that cannot be sent is an error here, not at the first run
 
     def __repr__(self) -> str:
         tools = ", ".join(one.name for one in self.tools)
@@ -250,7 +251,7 @@ class Agent(BaseAgent):
             answers=answers,
             system=self._system_message(values),
             arguments=values,
-            tools={one.name: one for one in collect_tools([*self.tools, *collect_tools(tools)])},
+            tools=self._tools_of_run(tools),
             options={k: v for k, v in merged.items() if k != "response_format" or output is None},
             client_kwargs=dict(client_kwargs or {}),
             budget=chosen,
@@ -260,6 +261,16 @@ class Agent(BaseAgent):
             middleware=MiddlewareChain.of(self.middleware, middleware),
             parent=current_run.get(),
         )
+
+    def _tools_of_run(self, tools: Iterable[Any] | Any | None) -> dict[str, Tool]:
+        chosen = tools_of_run(self.tools, tools)
+        if tools is not None:
+            self._check_tools(chosen.values())
+        return chosen
+
+    def _check_tools(self, tools: Iterable[Tool]) -> None:
+        check_tools(self.client, tools)
+        self._warned_of_tools = self._warned_of_tools or warn_of_unused(self.client, tools, self.name)
 
     def _system_message(self, arguments: Mapping[str, Any]) -> Message | None:
         text = self.instructions or ""

@@ -10,11 +10,12 @@ from nbagents.core.results import error_text
 from nbagents.core.run import RunContext
 from nbagents.core.sessions import PENDING_KEY
 from nbagents.core.tools import ArgumentsError
+from nbagents.core.toolset import find_tool
 
 
 def needs_approval(run: RunContext, call: FunctionCall) -> bool:
     """Whether a person must allow this call; a call that cannot run at all is simply answered."""
-    tool = run.tools.get(call.name)
+    tool = find_tool(run.tools, call.name)
     if tool is None or call.invalid or not isinstance(call.arguments, dict):
         return False
     try:
@@ -42,7 +43,7 @@ def hold_calls(run: RunContext, held: list[FunctionCall]) -> list[RunEvent]:
             run.event(
                 "approval.requested",
                 {
-                    "tool_id": request.call.name,
+                    "tool_id": run.tool_id_of(request.call),
                     "call_id": request.call.call_id,
                     "id": request.id,
                     "arguments": request.call.arguments,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_chec
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.errors import OutputValidationError
 from nbagents.core.folding import UpdateFolder
+from nbagents.core.hosted import HostedTool
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.options import check_options
 from nbagents.core.outputs import OutputFormat, UnfitReply, check_whole, output_format
@@ -30,16 +31,21 @@ class ChatRequest:
     Attributes:
         messages: the conversation, the system message first if there is one.
         options: set options by their Chat Completions names.
-        tools: what the model may call.
+        tools: functions that the model may call, and tools that the service runs itself.
         stream: ask the endpoint for a stream; else for a plain reply.
         client_kwargs: what reaches the provider untouched.
     """
 
     messages: Sequence[Message]
     options: Mapping[str, Any] = field(default_factory=dict)
-    tools: Sequence[ToolDefinition] = ()
+    tools: Sequence[ToolDefinition | HostedTool] = ()
     stream: bool = True
     client_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def functions(self) -> list[ToolDefinition]:
+        """The tools that are functions."""
+        return [tool for tool in self.tools if isinstance(tool, ToolDefinition)]
 
 
 @runtime_checkable

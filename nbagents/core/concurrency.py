@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -62,3 +66,28 @@ class ConcurrencyLimit:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+@dataclass(slots=True)
+class _Place:
+    limit: ConcurrencyLimit
+    held: bool = True
+
+
+_places: ContextVar[tuple[_Place, ...]] = ContextVar("places", default=())
+
+
+@asynccontextmanager
+async def place_in(limit: ConcurrencyLimit) -> AsyncIterator[None]:
+    """Hold a place of `limit`. What is called from inside shares it: it would wait for its own caller for ever."""
+    if any(place.limit is limit and place.held for place in _places.get()):
+        yield
+        return
+    async with limit:
+        place = _Place(limit)
+        token = _places.set((*_places.get(), place))
+        try:
+            yield
+        finally:
+            place.held = False
+            _places.reset(token)

@@ -4,13 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from nbagents.core.media import DataContent
 from nbagents.core.records import Piece
 
 HOSTED_KINDS = ("code_interpreter", "file_search", "image_generation", "mcp", "shell", "web_search")
 """The kinds that clients have methods for; a service may have more."""
+
+
+def method_for(kind: str) -> str:
+    """Return the name of the method by which a client offers a tool of this kind."""
+    return f"get_{kind}_tool"
+
+
+def can_send(client: Any, tool: HostedTool) -> bool:
+    """Whether the service behind `client` runs `tool`: the client has the method for it.
+
+    For a type that is not one of `HOSTED_KINDS` it is enough that the client has one of those methods. A client that
+    passes requests on asks the one behind it, in a method `can_send` of its own.
+    """
+    if isinstance(client, PassesToolsOn):
+        return client.can_send(tool)
+    methods = [tool.method] if tool.method else [method_for(kind) for kind in HOSTED_KINDS]
+    return any(callable(getattr(client, method, None)) for method in methods)
+
+
+@runtime_checkable
+class PassesToolsOn(Protocol):
+    """A client that stands before another one."""
+
+    def can_send(self, tool: HostedTool) -> bool:
+        """Whether the one behind can send `tool`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +53,15 @@ class HostedTool:
 
     @property
     def name(self) -> str:
-        """What it is called among other tools."""
-        return self.type
+        """What it is called among other tools: its type, and the server where there may be several of one type."""
+        label = self.options.get("server_label")
+        return f"{self.type}-{label}" if label else self.type
+
+    @property
+    def method(self) -> str | None:
+        """The method of the clients that can send it; None for a type that only its service knows."""
+        kinds = (kind for kind in HOSTED_KINDS if self.type == kind or self.type.startswith(f"{kind}_"))
+        return next((method_for(kind) for kind in kinds), None)
 
 
 @dataclass(frozen=True, slots=True)

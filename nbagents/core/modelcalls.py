@@ -20,6 +20,7 @@ from nbagents.core.middleware import ChatContext, stream_through
 from nbagents.core.options import TOOL_OPTIONS
 from nbagents.core.responses import ChatResponse
 from nbagents.core.run import RunContext, describe_error
+from nbagents.core.toolset import named_choice, offered
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 
 BREATH_SECONDS = 0.010
@@ -69,12 +70,14 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
 
 def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
     client = run.agent.client
-    tools = [tool.definition for tool in run.tools.values()] if offer_tools else []
+    tools = offered(client, run.tools.values()) if offer_tools and run.tools else []
     options = run.options
     if not tools and not TOOL_OPTIONS.isdisjoint(options):
         options = {k: v for k, v in options.items() if k not in TOOL_OPTIONS}
     if run.step > 1 and options.get("tool_choice") not in (None, "auto", "none"):
         options = {k: v for k, v in options.items() if k != "tool_choice"}  # a forced call is forced once
+    if isinstance(choice := options.get("tool_choice"), Mapping):
+        options = {**options, "tool_choice": named_choice(choice, run.tools)}
     if run.output is not None:
         options = {**options, "response_format": run.output.to_option()}
     forced = getattr(client, "streaming", None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import Middleware, MiddlewareChain
-from nbagents.core.tools import collect_tools
+from nbagents.core.toolset import check_tools, tools_of_run
 
 if TYPE_CHECKING:
     from nbagents.core.run import RunContext
@@ -69,7 +69,8 @@ class ContextProvider:
             lines = [context.system.text] if context.system else []
             context.system = Message("system", "\n".join([*lines, instructions]))
         if tools is not None:
-            context.tools = {one.name: one for one in collect_tools([*context.tools.values(), *collect_tools(tools)])}
+            context.tools = tools_of_run(context.tools.values(), tools)
+            check_tools(context.agent.client, context.tools.values())
         if middleware is not None:
             context.middleware = context.middleware.inside(MiddlewareChain.of(middleware))
 

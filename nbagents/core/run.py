@@ -25,7 +25,8 @@ from nbagents.core.runlog import RunRecord, run_log
 from nbagents.core.secrets import redact
 from nbagents.core.sessions import AgentSession
 from nbagents.core.threads import Thread
-from nbagents.core.tools import ApprovalNeeded, FunctionTool
+from nbagents.core.tools import ApprovalNeeded
+from nbagents.core.toolset import Tool, find_tool
 from nbagents.core.updates import AgentResponseUpdate
 from nbagents.core.usage import Usage, total_usage, usage_complete
 
@@ -89,7 +90,7 @@ class RunContext:
     answers: list[ApprovalResponse]
     system: Message | None
     arguments: dict[str, Any]
-    tools: dict[str, FunctionTool]
+    tools: dict[str, Tool]
     options: dict[str, Any]
     client_kwargs: Mapping[str, Any]
     budget: RunBudget
@@ -231,7 +232,12 @@ class RunContext:
 
     def call_facts(self, call: FunctionCall) -> dict[str, Any]:
         """What every event of this call says."""
-        return {"tool_id": call.name, "call_id": call.call_id, "id": call.id, "step": self.step}
+        return {"tool_id": self.tool_id_of(call), "call_id": call.call_id, "id": call.id, "step": self.step}
+
+    def tool_id_of(self, call: FunctionCall) -> str:
+        """What events call the tool: `Group.function` for a method of an object, else the name in the call."""
+        tool = find_tool(self.tools, call.name)
+        return tool.tool_id if tool is not None else call.name
 
     def _result_update(self, result: FunctionResult) -> AgentResponseUpdate:
         return self.update(result_message(result), [result])

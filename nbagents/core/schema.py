@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Union, Unpack, get_args, get_origin
 
+from nbagents.core.callables import docstring_of, hints_of, name_of, parameters_of
 from nbagents.core.docstrings import parse_docstring
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.strict import without_unset
 from nbagents.core.tools import ArgumentsError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
 
 class FunctionSchema:
@@ -31,66 +35,96 @@ class FunctionSchema:
     """
 
     def __init__(self, function: Callable[..., Any], *, injected: type, names: Mapping[str, Any]) -> None:
-        self.description, documented = parse_docstring(_docstring(function))
+        self.description, documented = parse_docstring(docstring_of(function))
         hints = _hints(function, names)
-        self.injected: str | None = None
-        self._parameters: list[inspect.Parameter] = []
-        self._open = False
-        for parameter in _signature(function).parameters.values():
+        self._order: list[tuple[inspect.Parameter, str | None]] = []
+        self._fields: dict[str, FieldInfo] = {}
+        self._others: Any = None
+        for number, parameter in enumerate(_parameters(function)):
             hint = hints.get(parameter.name, Any)
             if hint is injected or injected in get_args(hint):
-                self.injected = parameter.name
+                self._order.append((parameter, None))
             elif parameter.kind is parameter.VAR_KEYWORD:
-                self._open = True
+                self._others = hint
             elif parameter.kind is not parameter.VAR_POSITIONAL:
-                self._parameters.append(parameter.replace(annotation=hint))
+                if _is_field(parameter.default):
+                    self._fields[parameter.name] = parameter.default
+                self._order.append((parameter.replace(annotation=hint), f"p{number}"))
+        self._names = [parameter.name for parameter, field in self._order if field]
         self._model = self._build_model(function, documented)
-        self.parameters = _plain_schema(self._model)
+        self.parameters = _plain_schema(function, self._model)
 
-    def bind(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def bind(self, arguments: Mapping[str, Any], context: Any = None) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments for the call, as the types that the function asks for.
+
+        A null for an optional parameter, or field of one, that takes none means that it is not given: strict mode lets
+        a model say it in no other way.
 
         Raises:
             ArgumentsError: a missing, extra or unfit argument, each by name.
         """
-        from pydantic import ValidationError
-
-        try:
-            checked = self._model.model_validate(dict(arguments))
-        except ValidationError as error:
-            raise ArgumentsError(self._explain(error)) from error
+        checked = self._checked(arguments)
         args: list[Any] = []
         kwargs: dict[str, Any] = dict(checked.model_extra or {})
-        for i, parameter in enumerate(self._parameters):
-            value = getattr(checked, f"p{i}")
+        for parameter, field in self._order:
+            if field is None:
+                value = context
+            elif field in checked.model_fields_set:
+                value = getattr(checked, field)
+            elif parameter.name in self._fields:
+                value = self._fields[parameter.name].get_default(call_default_factory=True)
+            elif parameter.kind is parameter.POSITIONAL_ONLY:
+                value = parameter.default
+            else:
+                continue
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 args.append(value)
-            elif f"p{i}" in checked.model_fields_set:
+            else:
                 kwargs[parameter.name] = value
         return args, kwargs
 
+    def _checked(self, arguments: Mapping[str, Any]) -> BaseModel:
+        from pydantic import ValidationError
+
+        try:
+            return self._model.model_validate(dict(arguments))
+        except ValidationError as error:
+            first = error
+        given = without_unset(dict(arguments), self.parameters)
+        try:
+            # As JSON: a type that is strict itself takes a date or a set only from there.
+            return self._model.model_validate_json(json.dumps(given))
+        except ValidationError as error:
+            told = first if error.errors()[0]["type"] == "json_invalid" else error
+            raise ArgumentsError(self._explain(told)) from told
+
     def _build_model(self, function: Callable[..., Any], documented: Mapping[str, str]) -> type[BaseModel]:
-        from pydantic import ConfigDict, Field, create_model
+        from pydantic import Field, create_model
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+        from pydantic_core import SchemaError
 
         fields: dict[str, Any] = {}
-        for i, parameter in enumerate(self._parameters):
+        for parameter, field in self._order:
+            if field is None:
+                continue
+            default = ... if parameter.default is parameter.empty else parameter.default
             hint = Any if parameter.annotation is parameter.empty else portable_hint(parameter.annotation)
+            if given := self._fields.get(parameter.name):
+                hint = Annotated[hint, given]
+                default = ... if given.is_required() else given.get_default(call_default_factory=True)
             description = _annotated_text(hint) or documented.get(parameter.name) or None
             described: dict[str, Any] = (
                 {} if _has_description(hint) or not description else {"description": description}
             )
-            default = ... if parameter.default is parameter.empty else parameter.default
             # Fields are numbered and aliased, so that a parameter may have any name that pydantic uses itself.
-            fields[f"p{i}"] = (hint, Field(default, alias=parameter.name, **described))
-        config = ConfigDict(extra="allow" if self._open else "forbid", arbitrary_types_allowed=True)
+            fields[field] = (hint, Field(default, alias=parameter.name, **described))
         try:
-            return create_model("Arguments", __config__=config, **fields)
-        except (PydanticSchemaGenerationError, PydanticUserError, TypeError) as error:
+            return create_model("Arguments", __base__=_base_for(self._others), **fields)
+        except (PydanticSchemaGenerationError, PydanticUserError, SchemaError, TypeError) as error:
             raise _no_schema(function, error) from error
 
     def _explain(self, error: Any) -> str:
-        known = ", ".join(p.name for p in self._parameters) or "none"
+        known = ", ".join(self._names) or "none"
         lines = []
         for detail in error.errors(include_url=False, include_context=False):
             place = ".".join(str(part) for part in detail["loc"])
@@ -127,37 +161,53 @@ def portable_hint(hint: Any) -> Any:
     return Union[portable] if origin in (Union, types.UnionType) else origin[portable]  # noqa: UP007
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
+def _base_for(others: Any) -> type[BaseModel]:
+    """The class of models that take further arguments of the type `others`; None for none."""
+    from pydantic import BaseModel, ConfigDict
+
+    namespace: dict[str, Any] = {
+        "__module__": __name__,
+        "model_config": ConfigDict(extra="forbid" if others is None else "allow", arbitrary_types_allowed=True),
+    }
+    if others not in (None, Any, inspect.Parameter.empty) and get_origin(others) is not Unpack:
+        namespace["__annotations__"] = {"__pydantic_extra__": dict[str, others]}
+    return type("Arguments", (BaseModel,), namespace)
+
+
+def _is_field(default: Any) -> bool:
+    """Whether a default is pydantic's `Field(...)`, which stands for the default that it has."""
+    from pydantic.fields import FieldInfo
+
+    return isinstance(default, FieldInfo)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return inspect.signature(function)
+        return parameters_of(function)
     except (TypeError, ValueError) as error:
         raise _no_schema(function, error) from error
 
 
-def _docstring(function: Any) -> str | None:
-    target = getattr(function, "func", function)  # a partial's own docstring is that of `partial`
-    if inspect.isroutine(target):
-        return inspect.getdoc(target)
-    return inspect.getdoc(type(target).__call__) or inspect.getdoc(type(target))
-
-
 def _hints(function: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    target = getattr(function, "func", function)
-    if not inspect.isroutine(target):
-        target = type(target).__call__
     try:
-        return typing.get_type_hints(target, localns=dict(names) or None, include_extras=True)
-    except (NameError, TypeError) as error:
+        return hints_of(function, names)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
         raise _no_schema(function, error) from error
 
 
-def _plain_schema(model: type[BaseModel]) -> dict[str, Any]:
-    from pydantic.errors import PydanticInvalidForJsonSchema
+def _plain_schema(function: Any, model: type[BaseModel]) -> dict[str, Any]:
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Quiet(GenerateJsonSchema):
+        """Leaves a default that is no JSON out of the schema without a word."""
+
+        ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # type: ignore[assignment]
 
     try:
-        schema = model.model_json_schema(by_alias=True)
-    except PydanticInvalidForJsonSchema as error:
-        raise _no_schema(model, error) from error
+        schema = model.model_json_schema(by_alias=True, schema_generator=Quiet)
+    except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        raise _no_schema(function, error) from error
     plain: dict[str, Any] = _without_titles(schema)
     plain.setdefault("properties", {})
     return plain
@@ -189,7 +239,7 @@ def _has_description(hint: Any) -> bool:
 
 
 def _no_schema(function: Any, error: Exception) -> ConfigurationError:
-    name = getattr(function, "__name__", type(function).__name__)
+    name = name_of(function)
     reason = str(error).splitlines()[0]
     return ConfigurationError(
         f"No schema can be made for {name!r}: {reason}",

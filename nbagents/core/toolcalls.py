@@ -20,7 +20,8 @@ from nbagents.core.modelcalls import timed_out
 from nbagents.core.results import error_text, function_result
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.secrets import redact
-from nbagents.core.tools import ApprovalNeeded, ArgumentsError, ToolContext, run_in_thread, stays_here
+from nbagents.core.tools import ApprovalNeeded, ArgumentsError, FunctionTool, ToolContext, run_in_thread, stays_here
+from nbagents.core.toolset import find_tool
 from nbagents.core.turns import held_turns
 
 RAW_ARGUMENTS_SHOWN = 500
@@ -142,9 +143,10 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
     if (refusal := _refusal(run, call)) is not None:
         done(_failure(call, refusal), "invalid")
         return
-    tool = run.tools[call.name]
+    tool = find_tool(run.tools, call.name)
+    assert tool is not None
     try:
-        value = await _invoke(run, call, ToolContext(run, call.id, emit, run.resumed.get(call.id), run.answers))
+        value = await _invoke(run, tool, call, ToolContext(run, call.id, emit, run.resumed.get(call.id), run.answers))
         done(await _told(call, value), "ok")
     except ArgumentsError as error:
         done(_failure(call, f"The call does not fit the tool {call.name!r}: {error}."), "invalid", error)
@@ -176,9 +178,8 @@ async def _told(call: FunctionCall, value: Any) -> FunctionResult:
     return told
 
 
-async def _invoke(run: RunContext, call: FunctionCall, context: ToolContext) -> Any:
+async def _invoke(run: RunContext, tool: FunctionTool, call: FunctionCall, context: ToolContext) -> Any:
     """Call the tool, with the function middleware around it."""
-    tool = run.tools[call.name]
     assert isinstance(call.arguments, dict)
     if not run.middleware.function:
         return await tool.invoke(call.arguments, context)
@@ -200,9 +201,12 @@ def _ends_the_run(error: BaseException | None) -> TypeGuard[BaseException]:
 
 def _refusal(run: RunContext, call: FunctionCall) -> str | None:
     """Why this call cannot be run at all, for the model; None if it can."""
-    if call.name not in run.tools:
-        near = difflib.get_close_matches(call.name, run.tools, n=1)
-        known = f"did you mean {near[0]!r}?" if near else f"known tools: {', '.join(run.tools) or 'none'}."
+    if find_tool(run.tools, call.name) is None:
+        if call.name in run.tools:
+            return f"{call.name!r} is a tool that the service runs itself; it cannot be called as a function."
+        functions = [name for name, one in run.tools.items() if isinstance(one, FunctionTool)]
+        near = difflib.get_close_matches(call.name, functions, n=1)
+        known = f"did you mean {near[0]!r}?" if near else f"known tools: {', '.join(functions) or 'none'}."
         return f"There is no tool {call.name!r}; {known}"
     if call.invalid or not isinstance(call.arguments, dict):
         text = str(call.arguments)

@@ -6,18 +6,22 @@ import asyncio
 import contextvars
 import functools
 import inspect
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from nbagents import loop as loops
+from nbagents.core import callables
+from nbagents.core.concurrency import ConcurrencyLimit, place_in
 from nbagents.core.content import ApprovalRequest, ApprovalResponse
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.names import VALID_NAME, safe_name
+from nbagents.core.options import check_names
+from nbagents.core.strict import NotStrictError, strict_schema
 
 if TYPE_CHECKING:
     from nbagents.core.run import RunContext
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 MAX_ITEMS = 10_000
 """Items that are taken of a generator which a tool returns."""
 
+TOOL_SETTINGS = ("name", "description", "approval", "timeout", "strict", "concurrency")
 Approval = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
 
 
@@ -88,17 +93,40 @@ class ApprovalNeeded(Exception):
         self.state = state
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolDefinition:
-    """What a chat client sends of a tool."""
+    """What a chat client sends of a tool.
+
+    Attributes:
+        name: what the model calls it.
+        description: what the model reads.
+        parameters: JSON schema of an object; in strict form if `strict` is True.
+        strict: True and False are the word of the tool's author; None leaves it to the client, and is not sent.
+    """
 
     name: str
     description: str
     parameters: dict[str, Any]
+    strict: bool | None = None
+
+    @cached_property
+    def strict_form(self) -> ToolDefinition:
+        """The definition for a server that wants strict tools: with `strict` False where there is no strict form."""
+        if self.strict is not None:
+            return self
+        try:
+            return replace(self, parameters=strict_schema(self.parameters), strict=True)
+        except NotStrictError:
+            return replace(self, strict=False)
 
 
 class FunctionTool:
     """A function that a model may call. Calling the object calls the function, unchanged.
+
+    The `@tool` methods of an object are a group: their `tool_id`, in events and tables, is `Menu.specials`, the class
+    and the method. The model calls them by `name`, for which services allow no dot: the method's name, or
+    `Menu-specials` where another tool of the agent has that name. Of two objects of one class the second is `Menu_2`;
+    `in_group` gives it a better name. A model that calls a method by its id is understood.
 
     Args:
         function: sync or async; a sync one runs in a thread of its own with the caller's context variables.
@@ -106,6 +134,12 @@ class FunctionTool:
         description: what the model reads; the docstring without its sections by default.
         approval: `"always"` asks a person before each call, a function of the arguments decides for each call.
         timeout: seconds for one call. The work of a sync function cannot be killed: its late result is dropped.
+        strict: True sends the schema in strict form (OpenAI's structured outputs), which the model cannot leave: every
+            parameter is required, an optional one may be null, which means its default. False never does. None leaves
+            it to the client: strict where its server wants that and the schema allows it.
+        concurrency: calls at once, across runs, threads and loops, of all objects of a class together; the rest wait in
+            order. Waiting does not count into `timeout`, a call that was given up does not count any more, and a call
+            from within a call (through a sub-agent) does not wait for itself.
 
     Raises:
         ConfigurationError: a name that services refuse, or something that cannot be called.
@@ -119,24 +153,22 @@ class FunctionTool:
         description: str | None = None,
         approval: Approval = "never",
         timeout: float | None = None,
+        strict: bool | None = None,
+        concurrency: int | None = None,
     ) -> None:
-        if not callable(function):
-            raise ConfigurationError(f"A tool is a function, not {type(function).__name__}.")
-        if name is not None and not VALID_NAME.match(name):
-            raise ConfigurationError(
-                f"The tool name {name!r} is refused by services.",
-                hint="Use up to 64 letters, digits, `_` or `-`.",
-            )
-        if not (approval in ("never", "always") or callable(approval)):
-            raise ConfigurationError(f"approval is 'never', 'always' or a function, not {approval!r}.")
-        if timeout is not None and timeout <= 0:
-            raise ConfigurationError(f"timeout is a number of seconds above 0, not {timeout!r}.")
+        _check_settings(function, name, description, approval, timeout, strict, concurrency)
         self.function = function
-        self.name = name or safe_name(_function_name(function), fallback="tool")
+        self.function_name = name or safe_name(callables.name_of(function), fallback="tool")
+        self.name = self.function_name
+        self.group: str | None = None
+        self.owner: object = None
         self.approval = approval
         self.timeout = timeout
+        self.strict = strict
+        self.concurrency = concurrency
+        self._limit = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._description = description
-        self._names = _local_names(function)
+        self._names = callables.local_names(function, callables.caller(1))
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -145,16 +177,44 @@ class FunctionTool:
     def __get__(self, instance: object, owner: type | None = None) -> FunctionTool:
         if instance is None:
             return self
-        return FunctionTool(
-            self.function.__get__(instance, owner),
-            name=self.name,
-            description=self._description,
-            approval=self.approval,
-            timeout=self.timeout,
-        )
+        return self._changed(function=self.function.__get__(instance, owner)).of(instance)
 
     def __repr__(self) -> str:
-        return f"<tool {self.name}>"
+        return f"<tool {self.tool_id}>"
+
+    @property
+    def tool_id(self) -> str:
+        """What events and tables call it: its name, or `Group.function`."""
+        return f"{self.group}.{self.function_name}" if self.group else self.name
+
+    def of(self, owner: object) -> FunctionTool:
+        """Return the tool as one of the group of `owner`."""
+        return self._changed(owner=owner, group=type(owner).__name__)
+
+    def in_group(self, group: str) -> FunctionTool:
+        """Return the tool as one of a group of this name, instead of that of its class."""
+        return self._changed(group=group)
+
+    def named(self, name: str) -> FunctionTool:
+        """Return the tool under another name for the model; its id stays if it is in a group."""
+        return self._changed(name=name)
+
+    def with_settings(self, **settings: Any) -> FunctionTool:
+        """Return the tool with other settings; those that are not given stay."""
+        kept = {name: getattr(self, name) for name in TOOL_SETTINGS if name not in ("name", "description")}
+        told = {"name": self.function_name, "description": self._description}
+        made = FunctionTool(self.function, **{**kept, **told, **settings})
+        if "concurrency" not in settings:
+            made._limit = self._limit
+        return made._changed(group=self.group, owner=self.owner, _names=self._names)
+
+    def _changed(self, **changes: Any) -> FunctionTool:
+        made = copy(self)
+        made.__dict__.pop("definition", None)
+        if "function" in changes:
+            made.__dict__.pop("schema", None)
+        made.__dict__.update(changes)
+        return made
 
     @cached_property
     def schema(self) -> FunctionSchema:
@@ -165,16 +225,26 @@ class FunctionTool:
 
     @cached_property
     def definition(self) -> ToolDefinition:
-        """What a chat client sends of it."""
-        return ToolDefinition(self.name, self._description or self.schema.description, self.schema.parameters)
+        """What a chat client sends of it.
+
+        Raises:
+            ConfigurationError: `strict=True`, and the parameters have no strict form.
+        """
+        parameters = self.schema.parameters
+        if self.strict:
+            try:
+                parameters = strict_schema(parameters)
+            except NotStrictError as error:
+                raise ConfigurationError(
+                    f"The tool {self.name!r} cannot be strict: {error}.",
+                    hint="Give each parameter a type with fixed fields, or leave strict out.",
+                ) from error
+        return ToolDefinition(self.name, self._description or self.schema.description, parameters, self.strict)
 
     @property
     def origin(self) -> tuple[str, str]:
         """Where the function was defined: the same place means the same tool, also when its cell is run again."""
-        target = getattr(self.function, "func", self.function)
-        target = getattr(target, "__func__", target)
-        name = getattr(target, "__qualname__", type(target).__qualname__)
-        return getattr(target, "__module__", ""), name if name != "<lambda>" else f"<lambda {id(target)}>"
+        return callables.origin_of(self.function)
 
     def needs_approval(self, arguments: dict[str, Any]) -> bool:
         """Whether a person must allow a call with these arguments."""
@@ -189,18 +259,23 @@ class FunctionTool:
             ArgumentsError: the arguments do not fit.
             TimeoutError: it took longer than `timeout`.
         """
-        args, kwargs = self.schema.bind(arguments)
-        if self.schema.injected:
-            kwargs[self.schema.injected] = context
+        args, kwargs = self.schema.bind(arguments, context)
         call = functools.partial(self.function, *args, **kwargs)
+        if self._limit is None:
+            return await self._result_of(call)
+        async with place_in(self._limit):
+            return await self._result_of(call)
+
+    async def _result_of(self, call: Callable[[], Any]) -> Any:
         async with asyncio.timeout(self.timeout):
-            result = call() if _is_async(self.function) or stays_here() else await run_in_thread(call)
+            result = call() if callables.is_async(self.function) or stays_here() else await run_in_thread(call)
             if inspect.isawaitable(result):
                 result = await result
             if hasattr(result, "__aiter__"):
-                result = [item async for item in result]
+                result = await _collected(result)
             if isinstance(result, Iterator):
-                result = await run_in_thread(functools.partial(_drained, result))
+                drain = functools.partial(_drained, result)
+                result = drain() if stays_here() else await run_in_thread(drain)
             return result
 
 
@@ -213,9 +288,11 @@ def tool(
     description: str | None = None,
     approval: Approval = "never",
     timeout: float | None = None,
+    strict: bool | None = None,
+    concurrency: int | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
-    """Make a function a tool; the arguments are those of `FunctionTool`.
+    """Make a function a tool, or give a tool other settings; the arguments are those of `FunctionTool`.
 
     Example:
         >>> @tool
@@ -226,50 +303,10 @@ def tool(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
         (3, 'add')
     """
     if function is not None:
-        return FunctionTool(function)
-    return lambda decorated: FunctionTool(decorated, **settings)
-
-
-def collect_tools(tools: Iterable[Any] | Any | None) -> list[FunctionTool]:
-    """Return `tools` as a list of tools: functions are wrapped, objects give their `@tool` methods.
-
-    A tool of the same name from the same place replaces the earlier one.
-
-    Raises:
-        ConfigurationError: something that is no tool, or two different tools of one name.
-    """
-    if tools is None:
-        return []
-    if isinstance(tools, FunctionTool) or not isinstance(tools, Iterable):
-        tools = [tools]
-    named: dict[str, FunctionTool] = {}
-    for item in tools:
-        for one in _tools_of(item):
-            known = named.get(one.name)
-            if known is not None and known.origin != one.origin:
-                raise ConfigurationError(
-                    f"Two tools are called {one.name!r}: {'.'.join(known.origin)} and {'.'.join(one.origin)}.",
-                    hint="Rename one with @tool(name=...).",
-                )
-            named[one.name] = one
-    return list(named.values())
-
-
-def _tools_of(item: Any) -> list[FunctionTool]:
-    if isinstance(item, FunctionTool):
-        return [item]
-    if callable(getattr(item, "as_tool", None)):
-        return [item.as_tool()]
-    if inspect.isroutine(item) or isinstance(item, functools.partial):
-        return [FunctionTool(item)]
-    methods = [name for name in dir(type(item)) if isinstance(getattr(type(item), name, None), FunctionTool)]
-    if methods:
-        return [getattr(item, name) for name in methods]
-    if callable(item) and not isinstance(item, type):
-        return [FunctionTool(item)]
-    raise ConfigurationError(
-        f"{item!r} is no tool.",
-        hint="Pass a function, a @tool, an agent, or an object that has @tool methods.",
+        return function if isinstance(function, FunctionTool) else FunctionTool(function)
+    chosen = check_names(settings, TOOL_SETTINGS)
+    return lambda decorated: (
+        decorated.with_settings(**chosen) if isinstance(decorated, FunctionTool) else FunctionTool(decorated, **chosen)
     )
 
 
@@ -313,43 +350,49 @@ def _drained(items: Iterator[Any]) -> list[Any]:
     return list(islice(items, MAX_ITEMS))
 
 
+async def _collected(items: Any) -> list[Any]:
+    """The items of an async generator, as many as anybody would read."""
+    found: list[Any] = []
+    iterator = aiter(items)
+    try:
+        async for item in iterator:
+            found.append(item)
+            if len(found) == MAX_ITEMS:
+                break
+    finally:
+        if inspect.isasyncgen(iterator):
+            await iterator.aclose()
+    return found
+
+
 def stays_here() -> bool:
     """Whether a sync tool runs where the run is: the opt-in mode for what must be on the main thread."""
     return loops.mode() == "same-thread" and threading.current_thread() is threading.main_thread()
 
 
-def _is_async(function: Any) -> bool:
-    target = function
-    while isinstance(target, functools.partial):
-        target = target.func
-    call = target if inspect.isroutine(target) else getattr(type(target), "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)
-
-
-def _function_name(function: Any) -> str:
-    target = function
-    while isinstance(target, functools.partial):
-        target = target.func
-    name = getattr(target, "__name__", None) or type(target).__name__
-    return name.strip("<>")
-
-
-def _local_names(function: Any) -> dict[str, Any]:
-    """Local names of the frames that are defining `function`, kept only where its hints are text."""
-    target = getattr(function, "func", function)
-    hints = getattr(target, "__annotations__", None) or {}
-    if not any(isinstance(hint, str) for hint in hints.values()):
-        return {}
-    names: dict[str, Any] = {}
-    frame = sys._getframe(2)
-    wanted = {word for hint in hints.values() if isinstance(hint, str) for word in _words(hint)}
-    while frame is not None:
-        names = {k: v for k, v in frame.f_locals.items() if k in wanted} | names
-        if wanted <= names.keys() or frame.f_code.co_name == "<module>":
-            break
-        frame = frame.f_back  # type: ignore[assignment]
-    return names
-
-
-def _words(hint: str) -> list[str]:
-    return "".join(c if c.isalnum() or c == "_" else " " for c in hint).split()
+def _check_settings(
+    function: Any, name: Any, description: Any, approval: Any, timeout: Any, strict: Any, concurrency: Any
+) -> None:
+    """Raise ConfigurationError for the first setting of a tool that does not fit."""
+    if not callable(function):
+        hint = "Put @tool below @classmethod." if isinstance(function, classmethod) else None
+        raise ConfigurationError(f"A tool is a function, not {type(function).__name__}.", hint=hint)
+    if name is not None and not (isinstance(name, str) and VALID_NAME.match(name)):
+        raise ConfigurationError(
+            f"The tool name {name!r} is refused by services.",
+            hint="Use up to 64 letters, digits, `_` or `-`.",
+        )
+    if description is not None and not isinstance(description, str):
+        raise ConfigurationError(f"description is a text, not {type(description).__name__}.")
+    if not (approval in ("never", "always") if isinstance(approval, str) else callable(approval)):
+        raise ConfigurationError(f"approval is 'never', 'always' or a function, not {approval!r}.")
+    if callables.is_async(approval):
+        raise ConfigurationError("The function for approval must be a plain one, not async.")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
+        raise ConfigurationError(f"timeout is a number of seconds above 0, not {timeout!r}.")
+    if strict not in (None, True, False):
+        raise ConfigurationError(f"strict is True, False or None, not {strict!r}.")
+    if concurrency is not None and (
+        isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1
+    ):
+        raise ConfigurationError(f"concurrency is a whole number from 1, not {concurrency!r}.")

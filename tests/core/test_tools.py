@@ -16,7 +16,8 @@ from pydantic import BaseModel, Field
 
 from nbagents import Agent, ScriptedChatClient, run_log, tool, tool_call
 from nbagents.core.errors import ConfigurationError
-from nbagents.core.tools import FunctionTool, collect_tools
+from nbagents.core.tools import FunctionTool
+from nbagents.core.toolset import collect_tools
 
 
 def parameters(function):
