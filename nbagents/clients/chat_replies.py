@@ -19,6 +19,18 @@ from nbagents.core.updates import ChatResponseUpdate
 from nbagents.core.usage import Usage
 
 _NOTHING_KNOWN = (None,) * 6
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+_FINISH_REASONS = {
+    **{word: word for word in ("stop", "length", "tool_calls", "content_filter")},
+    "complete": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "function_call": "tool_calls",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_use": "tool_calls",
+}
+"""Words of other providers and of older servers, in lower case, for those of Chat Completions."""
 
 
 class ReplyReader:
@@ -36,6 +48,7 @@ class ReplyReader:
         self.seen = 0
         self.finish_reason: str | None = None
         self.reasons = False
+        self._said = False
         self._response_id: str | None = None
         self._model: str | None = None
 
@@ -59,7 +72,12 @@ class ReplyReader:
                         contents = list(self._contents(delta))
                     elif text:
                         contents = [TextContent(text)]
-                finish_reason = choice.get("finish_reason")
+                else:
+                    contents = list(self._undivided(choice))
+                if choice.get("finish_reason"):
+                    finish_reason = self._finish(choice)
+            elif reported := _reported_error(chunk):
+                self.error = reported
         except (AttributeError, TypeError) as error:
             raise _unreadable("chunk", chunk) from error
         return self._update(chunk, contents, finish_reason)
@@ -73,7 +91,7 @@ class ReplyReader:
         choice = _first_choice(body) if isinstance(body, dict) else None
         message = choice.get("message") if choice is not None else None
         if choice is None or not isinstance(message, dict):
-            self.error = body.get("error") if isinstance(body, dict) else None
+            self.error = _reported_error(body) if isinstance(body, dict) else None
             return None
         try:
             contents = list(self._contents(message, whole=True))
@@ -81,17 +99,19 @@ class ReplyReader:
             raise _unreadable("reply", body) from error
         called = any(isinstance(content, FunctionCall) for content in contents)
         # A plain reply is whole, so a server that names no reason has finished.
-        return self._update(body, contents, choice.get("finish_reason") or ("tool_calls" if called else "stop"))
+        return self._update(body, contents, self._finish(choice) or ("tool_calls" if called else "stop"))
 
     def _update(
         self, source: dict[str, Any], contents: list[Content], finish_reason: str | None
     ) -> ChatResponseUpdate | None:
         self.seen += 1
         new = contents or finish_reason
+        if contents:
+            self._said = True
         if source.get("usage") and (usage := read_usage(source["usage"])) is not None:
             new = contents = [*contents, UsageContent(usage)]
         if finish_reason:
-            self.finish_reason = "tool_calls" if finish_reason == "function_call" else finish_reason
+            self.finish_reason = finish_reason
         if self._response_id is None:  # some gateways give each chunk an id of its own: the first one counts
             self._response_id = source.get("id") or None
         if self._model is None and (model := source.get("model")):
@@ -109,25 +129,40 @@ class ReplyReader:
             raw=source,
         )
 
+    def _finish(self, choice: Mapping[str, Any]) -> str | None:
+        """Why the reply ended, in the words of Chat Completions where there is one."""
+        said = str(choice.get("finish_reason") or "null")
+        if said == "error":
+            self.error = choice.get("error") or "The model ended its reply with an error."
+        return None if said == "null" else _FINISH_REASONS.get(said.lower(), said)
+
+    def _undivided(self, choice: Mapping[str, Any]) -> Iterator[Content]:
+        """The content of a choice that is a whole message or, as before there was chat, a text."""
+        message = choice.get("message")
+        if isinstance(message, dict) and not self._said:  # later it would be the whole reply once more
+            yield from self._contents(message, whole=True)
+        elif isinstance(text := choice.get("text"), str) and text:
+            yield TextContent(text)
+
     def _contents(self, message: Mapping[str, Any], *, whole: bool = False) -> Iterator[Content]:
         """The content of a delta or of a whole message: reasoning first, then text, then calls."""
-        thought = message.get("reasoning_content")
-        if thought:
-            self.reasons = True
-        else:
-            thought = message.get("reasoning")
-        if thought and isinstance(thought, str):
-            yield ReasoningContent(thought)
+        for name in _REASONING_FIELDS:
+            thought = message.get(name)
+            if thought and isinstance(thought, str):
+                self.reasons = self.reasons or name == "reasoning_content"
+                yield ReasoningContent(thought)
+                break
         text = message.get("content")
         if isinstance(text, str):
             if text:
                 yield TextContent(text)
-        elif isinstance(text, list):
-            yield from _parts(text)
+        elif isinstance(text, list | dict):
+            yield from _parts(text if isinstance(text, list) else [text])
         refusal = message.get("refusal")
         if refusal and isinstance(refusal, str):
             yield RefusalContent(refusal)
-        for place, entry in enumerate(message.get("tool_calls") or ()):
+        calls = message.get("tool_calls") or ()
+        for place, entry in enumerate([calls] if isinstance(calls, dict) else calls):
             if entry is not None and entry.get("type") in (None, "", "function"):
                 yield _call(entry, place if whole else entry.get("index"))
         if legacy := message.get("function_call"):
@@ -160,6 +195,14 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
+def _reported_error(body: dict[str, Any]) -> Any:
+    """What a body without a choice reports as an error, in one of the forms that servers have for it."""
+    if error := body.get("error"):
+        return error
+    is_one = "error" in (body.get("object"), body.get("type")) or ("detail" in body and "choices" not in body)
+    return body if is_one else None
+
+
 def _first_choice(source: dict[str, Any]) -> dict[str, Any] | None:
     """The choice of index 0: others are alternatives that nobody asked for."""
     for choice in source.get("choices") or ():
@@ -169,27 +212,29 @@ def _first_choice(source: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _call(entry: Mapping[str, Any], index: int | None) -> FunctionCall:
-    function = entry.get("function") or {}
+    function = entry.get("function") or entry
     call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
     if not (arguments is None or isinstance(arguments, str | dict)):
         arguments = json.dumps(arguments)  # no object: kept as text, for the answer to the model
     call_id = str(call_id).encode("utf-8", "replace").decode() if call_id else None  # half a surrogate cannot go back
-    return FunctionCall(call_id, str(name) if name else "", arguments, index=index)
+    return FunctionCall(call_id, str(name).strip() if name else "", arguments, index=index)
 
 
 def _parts(parts: list[Any]) -> Iterator[Content]:
     """Content in parts, as some providers send text and thinking."""
     for part in parts:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text" and part.get("text"):
-            yield TextContent(part["text"])
-        elif kind == "refusal" and part.get("refusal"):
-            yield RefusalContent(part["refusal"])
-        elif kind == "thinking":
-            thought = part.get("thinking")
-            pieces = [thought] if isinstance(thought, str) else [p.get("text") for p in thought or ()]
-            if text := "".join(piece for piece in pieces if piece):
+        kind = part.get("type") if isinstance(part, dict) else "text"
+        said = part.get(kind if kind in ("refusal", "thinking") else "text") if isinstance(part, dict) else part
+        if kind == "thinking":
+            pieces = [p.get("text") if isinstance(p, dict) else p for p in said] if isinstance(said, list) else [said]
+            if text := "".join(piece for piece in pieces if isinstance(piece, str)):
                 yield ReasoningContent(text)
+        elif not said or not isinstance(said, str):
+            continue
+        elif kind in ("text", "output_text"):
+            yield TextContent(said)
+        elif kind == "refusal":
+            yield RefusalContent(said)
 
 
 def _unreadable(what: str, source: Any) -> InvalidReplyError:

@@ -84,11 +84,21 @@ class LocalChatClient(BaseChatClient):
         return f"LocalChatClient({str(self.model_path)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is a new client of the same server; in another process it starts a server of its own."""
+        """What is unpickled is a new client of the same server; in another process it starts a server of its own."""
         return _unpickled, (self._settings, self.tool_rounds)
 
     async def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
-        """Yield the reply of the local model."""
+        """Yield the reply of the local model.
+
+        Raises:
+            ConfigurationError: the option `model` names another one. llama.cpp would answer in its name.
+        """
+        asked_model = request.options.get("model")
+        if asked_model not in (None, self.model):
+            raise ConfigurationError(
+                f"This client runs {self.model!r} and no {asked_model!r}.",
+                hint="Leave the option model out, or make a LocalChatClient with model_path= for the other one.",
+            )
         wire = self._wire or await run_in_thread(self._connected)
         options = {"temperature": 0, "max_tokens": MAX_TOKENS, **request.options}
         asked = replace(request, options=options)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,16 @@ from nbagents.clients.chat_wire import wire_messages, wire_options, wire_tools
 from nbagents.clients.connections import Opened
 from nbagents.clients.endpoints import ApiKey, Secret, find_endpoint
 from nbagents.clients.openai_errors import CallFacts, invalid_reply, model_error, reported_error
+from nbagents.clients.server_events import EventReader
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
 from nbagents.core.concurrency import ConcurrencyLimit
-from nbagents.core.errors import ConfigurationError, ConnectionFailedError, ModelTimeoutError, NBAgentsError
+from nbagents.core.errors import (
+    ConfigurationError,
+    ConnectionFailedError,
+    InvalidReplyError,
+    ModelTimeoutError,
+    NBAgentsError,
+)
 from nbagents.core.secrets import register_secret
 
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 
 _PATH = "/chat/completions"
 _REQUEST_SETTINGS = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}
+_DRAIN_SECONDS = 0.5
 _STALE_CONNECTIONS = 20
 """How often a connection that a client of the user's has pooled for another loop may be met in one call."""
 
@@ -110,9 +119,6 @@ class OpenAIChatClient(BaseChatClient):
     def __repr__(self) -> str:
         return f"OpenAIChatClient({self.model!r}, host={self.host!r})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> OpenAIChatClient:
-        return self  # it holds connections and no state of a conversation: copies of an agent share it
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the key: where it is read again, the key is in the environment there."""
         if self._settings["client"] is not None and not callable(self._settings["client"]):
@@ -134,17 +140,24 @@ class OpenAIChatClient(BaseChatClient):
 
     async def _stream_reply(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         async with self._call(request) as call, await self._open_stream(call) as stream:
+            events = EventReader()
             kind = stream.response.headers.get("content-type", "")
             if "json" in kind or "html" in kind:  # no stream: a server that cannot, or no such server
-                await stream.response.aread()
-                yield call.read_whole(stream.response.text)
-                return
-            read = call.reader.read_chunk
-            async for chunk in stream:
-                update = read(chunk)
-                if update is not None:
+                body = await stream.response.aread()
+                if not body.startswith(b"data:"):
+                    yield call.read_whole(stream.response.text)
+                    return
+            async with aclosing(_body(stream)) as pieces:
+                async for piece in pieces:
+                    for update in call.read(events.feed(piece)):
+                        yield update
+                    if events.done:
+                        await _drain(pieces)
+                        break
+                for update in call.read(events.end()):
                     yield update
-            call.check_stream()
+            if not call.reader.seen:
+                yield call.read_stray(events.stray)
             self._learn(call)
 
     @asynccontextmanager
@@ -161,7 +174,7 @@ class OpenAIChatClient(BaseChatClient):
             except Exception as error:
                 register_secret(opened.client.api_key)  # a function may have renewed it
                 failure = model_error(error, call.facts_now())
-                broke = isinstance(failure, ConnectionFailedError | ModelTimeoutError)
+                broke = isinstance(failure, ConnectionFailedError | ModelTimeoutError | InvalidReplyError)
                 if broke and call.reader.finish_reason is not None:
                     return  # the model had finished: the reply is whole, only its usage may be missing
                 raise failure from error
@@ -244,6 +257,20 @@ class _Call:
                     raise
         raise AssertionError("unreachable")
 
+    def read(self, chunks: Iterator[Any]) -> Iterator[ChatResponseUpdate]:
+        """Yield the increments that `chunks` are.
+
+        Raises:
+            ModelError: one is no chunk of a chat completion, or the server reports an error in it.
+        """
+        read = self.reader.read_chunk
+        for chunk in chunks:
+            update = read(chunk)
+            if update is not None:
+                yield update
+            if self.reader.error:
+                raise reported_error(self.reader.error, self.facts_now())
+
     def read_whole(self, reply: Any) -> ChatResponseUpdate:
         """Return a plain reply as one update; `reply` is text where the server does not call it JSON.
 
@@ -257,22 +284,45 @@ class _Call:
             raise error
         if text or reply == "":
             try:
-                reply = json.loads(text)
+                reply = json.loads(text.removeprefix("\ufeff"))
             except ValueError as error:
-                raise invalid_reply("something that is no JSON", text, self.facts) from error
+                what = "something that is no JSON" if text else "nothing"
+                raise invalid_reply(what, text, self.facts) from error
         update = self.reader.read_reply(reply)
+        if self.reader.error:
+            raise reported_error(self.reader.error, self.facts)
         if update is not None:
             return update
-        if self.reader.error:
-            raise reported_error(self.reader.error, self.facts)
         raise invalid_reply("JSON without a choice", json.dumps(reply), self.facts)
 
-    def check_stream(self) -> None:
-        """Raise what a stream that has ended shows to be wrong with it; core checks that it has finished."""
-        if self.reader.error:
-            raise reported_error(self.reader.error, self.facts)
-        if not self.reader.seen:
+    def read_stray(self, text: bytes) -> ChatResponseUpdate:
+        """Return the plain reply that a stream without events turns out to be.
+
+        Raises:
+            ModelError: it is none.
+        """
+        if not text.strip():
             raise invalid_reply("an empty stream", "", self.facts)
+        return self.read_whole(text.decode(errors="replace"))
+
+
+def _body(stream: AsyncStream[object]) -> AsyncGenerator[bytes, None]:
+    """Return the body of an open stream as the network brings it, decompressed.
+
+    The events are read here and not by openai, which loses the one after a byte order mark and those that no blank line
+    ends, and takes JSON that stands in no event for an empty stream.
+    """
+    pieces: Any = stream.response.aiter_bytes()  # declared as an iterator, made as a generator
+    body: AsyncGenerator[bytes, None] = pieces
+    return body
+
+
+async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Read to the end of the body, so that the connection can be used again, unless the server never ends it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in pieces:
+                pass
 
 
 def _check_number(name: str, value: int | None, *, least: int) -> None:

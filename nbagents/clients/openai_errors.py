@@ -58,6 +58,8 @@ def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
         return _status_error(error, facts)
     if isinstance(error, openai.APITimeoutError):
         return _timeout(error, facts)
+    if "DecodingError" in (type(error).__name__, type(error.__cause__).__name__):
+        return invalid_reply("something that cannot be decompressed", "", facts)
     if isinstance(error, openai.APIConnectionError):
         return _no_connection(error, facts)
     if isinstance(error, openai.APIError):
@@ -82,8 +84,8 @@ def reported_error(reported: Any, facts: CallFacts) -> ModelError:
     status = 500
     if isinstance(reported, dict):
         code, kind = reported.get("code"), str(reported.get("type") or "")
-        if isinstance(code, int) and 400 <= code < 600:
-            status = code
+        if re.fullmatch("[45][0-9]{2}", str(code)):
+            status = int(str(code))
         elif "rate_limit" in f"{code} {kind}":
             status = 429
         elif "invalid_request" in kind:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload, runtime_checkable
 
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.errors import OutputValidationError
@@ -75,6 +75,9 @@ class BaseChatClient(ABC):
     streaming: bool | None = None
     stores_by_default: bool = False
     supports_tools: bool = True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # it holds connections, locks or a script, and no conversation: copies of an agent share it
 
     @abstractmethod
     def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:

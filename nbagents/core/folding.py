@@ -277,20 +277,24 @@ class _OpenCall:
         same_index = fragment.index is not None and fragment.index == self.index
         if fragment.index is not None and self.index is not None and not same_index:
             return False
-        if fragment.call_id and self.call_id:
+        if fragment.call_id and fragment.call_id == self.call_id:
             # A repeated id is the same call, unless a whole second call follows a whole first one without an index.
-            return fragment.call_id == self.call_id and (same_index or not self._follows_whole(fragment))
+            return same_index or not self._follows_whole(fragment)
+        if fragment.call_id and self.call_id:  # some gateways make up an id for each fragment
+            return same_index and not fragment.name and not self._is_whole()
         if fragment.call_id:
             return same_index and not self._is_whole()
         if fragment.name and fragment.name != self.name and self.name:
-            return False
+            return same_index and self.call_id is not None and self._has_no_arguments()
         if fragment.name and self.name and self._is_whole():
             return False
         return same_index or (newest and (not fragment.name or not self.name))
 
     def add(self, fragment: FunctionCall) -> None:
         self.call_id = self.call_id or fragment.call_id or None
-        self.name = self.name or fragment.name
+        if fragment.name and fragment.name != self.name and (not self.name or self._has_no_arguments()):
+            # A name in pieces, or once more from its beginning.
+            self.name = fragment.name if fragment.name.startswith(self.name) else self.name + fragment.name
         self.extra = self.extra or fragment.extra
         self._append(fragment.arguments)
 
@@ -316,6 +320,9 @@ class _OpenCall:
             if known == {}:
                 self.pieces.clear()  # and some open with an empty object as a place holder
         self.pieces.append(arguments)
+
+    def _has_no_arguments(self) -> bool:
+        return self.parsed is None and not self.pieces
 
     def _is_whole(self) -> bool:
         return self.parsed is not None or (

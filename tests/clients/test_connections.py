@@ -21,7 +21,7 @@ import pytest
 
 from nbagents import Agent, AgentSession, OpenAIChatClient
 from nbagents.core.errors import ConfigurationError
-from tests.clients.contract import agent_on, ask
+from tests.clients.asking import agent_on, ask
 from tests.support import require
 from tests.support.chunks import delta, finish
 from tests.support.leaks import assert_no_leaks

@@ -97,8 +97,16 @@ def test_a_small_model_is_kept_short_and_on_its_best_guess_unless_told_otherwise
 
 def test_copies_keep_the_settings(file):
     client = LocalChatClient(file, n_ctx=512, tool_rounds=None)
-    for twin in (copy.deepcopy(client), pickle.loads(pickle.dumps(client))):
+    for twin in (copy.copy(client), pickle.loads(pickle.dumps(client))):
         assert (twin.model_path, twin.tool_rounds, twin._settings) == (file, None, client._settings)
+
+
+def test_another_model_is_refused_and_not_pretended(file, monkeypatch):
+    monkeypatch.setattr(LocalChatClient, "_connected", lambda self: ScriptedChatClient(["Hi"], model=self.model))
+    agent = LocalChatClient(file).as_agent()
+    with pytest.raises(ConfigurationError, match=r"runs 'small' and no 'gpt-5'.*model_path="):
+        agent.run_sync("Hello", options={"model": "gpt-5"})
+    assert agent.run_sync("Hello", options={"model": "small"}).text == "Hi"
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from nbagents import Agent, AgentSession, Message, OpenAIChatClient, run_log
 from nbagents.core.content import DataContent
 from nbagents.core.errors import ConfigurationError, NBAgentsError
-from tests.clients.contract import KEY, Mode, agent_on, ask, both_modes, client_of, fails, goes_on
+from tests.clients.asking import KEY, Mode, agent_on, ask, both_modes, client_of, fails, goes_on
 from tests.support.raw_server import RawServer
 
 PIECES = {KEY[start : start + 6] for start in range(len(KEY) - 5)}

@@ -21,7 +21,7 @@ from nbagents.core.errors import (
     RateLimitError,
     ServerError,
 )
-from tests.clients.contract import Mode, agent_on, ask, both_modes, client_of, fails, goes_on
+from tests.clients.asking import Mode, agent_on, ask, both_modes, client_of, fails, goes_on
 from tests.support.chunks import call, delta, finish, message, usage
 from tests.support.raw_server import RawServer, Refuse
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from nbagents import Usage
-from tests.clients.contract import Mode, agent_on, ask, both_modes, client_of
+from tests.clients.asking import Mode, agent_on, ask, both_modes, client_of
 from tests.support.chunks import delta, finish, message, usage
 from tests.support.raw_server import RawServer
 

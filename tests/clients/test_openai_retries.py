@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbagents import run_log
-from tests.clients.contract import Mode, agent_on, ask, both_modes, fails
+from tests.clients.asking import Mode, agent_on, ask, both_modes, fails
 from tests.support.chunks import delta, error_body
 from tests.support.raw_server import RawServer
 

@@ -15,7 +15,7 @@ from nbagents.core.errors import (
     RateLimitError,
     ServerError,
 )
-from tests.clients.contract import Mode, ask, both_modes, fails
+from tests.clients.asking import Mode, ask, both_modes, fails
 from tests.support.servers import AIMock, LLMock
 
 

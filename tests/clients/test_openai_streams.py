@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from nbagents import Usage, tool
 from nbagents.core.content import FunctionCall, TextContent
-from tests.clients.contract import (
+from tests.clients.asking import (
     Mode,
     agent_on,
     answered,

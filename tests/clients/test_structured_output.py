@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from nbagents import Agent, LocalChatClient, OpenAIChatClient, tool
 from nbagents.clients.local import local_extra_installed
 from nbagents.clients.weights import find_weights
-from tests.clients.contract import Mode, agent_on, ask, both_modes
+from tests.clients.asking import Mode, agent_on, ask, both_modes
 from tests.support import require
 from tests.support.raw_server import RawServer
 from tests.support.servers import AIMock, LLMock

@@ -1,4 +1,4 @@
-"""What the tests of the OpenAI client share: agents on a server and both ways of asking it."""
+"""What the tests of clients share: agents on a server and both ways of asking them."""
 
 from __future__ import annotations
 
