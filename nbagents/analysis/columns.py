@@ -116,7 +116,7 @@ TOOL_CALLS = [
     Column("tool_call_id", TEXT, "call.id", "the call, unique (providers repeat theirs)"),
     Column("run_id", TEXT, "run.run_id", "the run in which the model made it"),
     Column("step", INTEGER, "step", "the model request that made it, by its step"),
-    Column("tool", TEXT, "call.name", "name of the tool"),
+    Column("tool", TEXT, "tool", "id of the tool: its name, or Group.function for a method of an object"),
     Column("arguments", TEXT, "arguments", "arguments as JSON; broken ones as the model wrote them"),
     Column("result", TEXT, _told("result"), "the result as the model reads it", free_text=True),
     Column("result_chars", INTEGER, "result_chars", "characters of `result`"),

@@ -125,6 +125,12 @@ class CallFacts:
     started_at: float | None = None
     asked_at: float | None = None
     outcome: RunEvent | None = None
+    tool_id: str | None = None
+
+    @property
+    def tool(self) -> str:
+        """What the log calls the tool; the name in the call where it has not come to it yet."""
+        return self.tool_id or self.call.name
 
     def told(self, name: str) -> Any:
         """A fact of the end; None where there is none."""
@@ -343,6 +349,8 @@ def settled_calls(runs: Iterable[RunFacts]) -> list[CallFacts]:
             call = by_id.get(event.payload.get("id", ""))
             if call is None:
                 continue
+            if event.name.startswith("tool."):
+                call.tool_id = event.payload.get("tool_id", call.tool_id)
             if event.name == "tool.called":
                 call.started_at = event.timestamp
             elif event.name == "approval.requested":

@@ -21,6 +21,7 @@ from nbagents.clients.recording import (
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponse, ChatResponseUpdate, SupportsChatGetResponse
 from nbagents.core.clients import generate_from
 from nbagents.core.errors import ConfigurationError, ReplayMissError
+from nbagents.core.hosted import HostedTool, can_send
 
 RecordingMode = Literal["auto", "record", "replay"]
 
@@ -85,6 +86,10 @@ class RecordedChatClient(BaseChatClient):
 
     def __repr__(self) -> str:
         return f"RecordedChatClient({str(self.path)!r}, {self.client!r}, mode={self.mode!r})"
+
+    def can_send(self, tool: HostedTool) -> bool:
+        """Whether the recorded client can; without it, what it did is only told again."""
+        return self.client is None or can_send(self.client, tool)
 
     async def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the recorded reply, or that of the client, which is recorded."""
