@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from nbagents.analysis.jsontext import json_text
+from nbagents.analysis.stores import EVERY_RUN, RunQuery, RunSource, stored_records
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
@@ -16,7 +17,7 @@ from nbagents.core.prices import request_cost, warn_of_unknown_price
 from nbagents.core.responses import joined_text
 from nbagents.core.results import MAX_RESULT_CHARACTERS
 from nbagents.core.run import STATUS_OF_STOP_REASON
-from nbagents.core.runlog import RunRecord, run_log
+from nbagents.core.runlog import RunRecord
 from nbagents.core.secrets import redact
 from nbagents.core.usage import Usage, total_usage, usage_complete
 
@@ -315,9 +316,9 @@ def known_cost(requests: Iterable[RequestFacts]) -> float | None:
     return sum(costs) if costs else None
 
 
-def logged_runs() -> list[RunFacts]:
-    """All runs of the log, oldest first."""
-    return [RunFacts(record) for record in run_log().runs() if record.events]
+def logged_runs(query: RunQuery = EVERY_RUN, source: RunSource | None = None) -> list[RunFacts]:
+    """The runs that `query` wants, oldest first: of the log and the store, or of `source`."""
+    return [RunFacts(record) for record in stored_records(query, source)]
 
 
 def placed_messages(runs: Iterable[RunFacts]) -> list[MessageFacts]:

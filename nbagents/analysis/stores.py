@@ -1,0 +1,96 @@
+"""Where runs are read from: the log in memory, and whatever store keeps them for longer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from typing import Protocol, runtime_checkable
+
+from nbagents.core.run import STATUS_OF_STOP_REASON
+from nbagents.core.runlog import RunRecord, run_log
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs are wanted: those that fit in every respect. None is all, an empty collection none.
+
+    Attributes:
+        ids: ids of runs or of sessions.
+        run_ids: ids of runs.
+        session_ids: ids of conversations.
+        agents: names of agents.
+        statuses: `ok`, `error`, `cancelled`, `limit`, `approval`; None among them is a run that has no end.
+        since: runs that started at this time or later, in unix seconds.
+        until: runs that started before it.
+    """
+
+    ids: Collection[str] | None = None
+    run_ids: Collection[str] | None = None
+    session_ids: Collection[str] | None = None
+    agents: Collection[str | None] | None = None
+    statuses: Collection[str | None] | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def matches(self, record: RunRecord) -> bool:
+        """Whether `record` is wanted."""
+        begin = record.events[0]
+        session, agent = begin.payload["session_id"], begin.payload["agent"]
+        return (
+            (self.ids is None or record.run_id in self.ids or session in self.ids)
+            and (self.run_ids is None or record.run_id in self.run_ids)
+            and (self.session_ids is None or session in self.session_ids)
+            and (self.agents is None or agent in self.agents)
+            and (self.statuses is None or status_of(record) in self.statuses)
+            and (self.since is None or begin.timestamp >= self.since)
+            and (self.until is None or begin.timestamp < self.until)
+        )
+
+
+EVERY_RUN = RunQuery()
+
+
+@runtime_checkable
+class RunSource(Protocol):
+    """Something that runs can be read from."""
+
+    def records(self, query: RunQuery = EVERY_RUN) -> Iterator[RunRecord]:
+        """Yield the runs that `query` wants, oldest first, each once and with at least one event."""
+        ...
+
+
+def status_of(record: RunRecord) -> str | None:
+    """How the run ended, in one of the five words of the tables; None if it has no end."""
+    end = record.events[-1]
+    return STATUS_OF_STOP_REASON[end.payload["stop_reason"]] if end.name == "run.ended" else None
+
+
+def stored_records(query: RunQuery = EVERY_RUN, source: RunSource | None = None) -> Iterator[RunRecord]:
+    """Yield the runs that `query` wants, oldest first, each once.
+
+    Args:
+        query: which runs.
+        source: only what is in there; by default the log in memory, and the store if there is one.
+    """
+    if source is not None:
+        return source.records(query)
+    return _logged(query)
+
+
+def in_order(*sources: Iterator[RunRecord]) -> Iterator[RunRecord]:
+    """Yield the runs of all `sources`, each of which is in order, oldest first; a run that comes twice only once."""
+    seen: set[str] = set()
+    for record in merge(*sources, key=_started_at):
+        if record.run_id not in seen:
+            seen.add(record.run_id)
+            yield record
+
+
+def _logged(query: RunQuery) -> Iterator[RunRecord]:
+    begun = [record for record in run_log().runs() if record.events]
+    return iter(sorted((record for record in begun if query.matches(record)), key=_started_at))
+
+
+def _started_at(record: RunRecord) -> float:
+    return record.events[0].timestamp
