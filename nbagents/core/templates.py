@@ -21,7 +21,8 @@ class PromptTemplate:
     """How instructions are rendered with the arguments of a run.
 
     Args:
-        format: `nbagents` replaces `{{$name}}` and nothing else; `jinja2` is Jinja2 in its sandbox, with no escaping.
+        format: `nbagents` replaces `{{$name}}` and nothing else; `jinja2` is Jinja2 without escaping, in a sandbox that
+            reads arguments, calls methods of plain values only (texts, numbers, lists, dates) and limits loops.
         missing: a name without an argument is an `error`, or `empty` text.
 
     Raises:
@@ -58,17 +59,21 @@ class PromptTemplate:
         return _VARIABLE.sub(lambda match: _as_text(arguments.get(match.group(1), "")), text)
 
     def _jinja2(self, text: str, arguments: Mapping[str, Any]) -> str:
-        from jinja2 import ChainableUndefined, StrictUndefined, TemplateError, UndefinedError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from jinja2 import TemplateSyntaxError, UndefinedError
 
-        undefined = StrictUndefined if self.missing == "error" else ChainableUndefined
-        environment = ImmutableSandboxedEnvironment(undefined=undefined, autoescape=False, keep_trailing_newline=True)
+        from nbagents.core.sandbox import Sandbox
+
         try:
-            return environment.from_string(text).render(dict(arguments))
+            return Sandbox(strict=self.missing == "error").rendered(text, arguments)
         except UndefinedError as error:
             raise _missing(str(error), arguments) from error
-        except TemplateError as error:
+        except TemplateSyntaxError as error:
             raise ConfigurationError(f"The instructions are no valid Jinja2 template: {error}") from error
+        except Exception as error:  # whatever a template calculates with: its author's mistake
+            raise ConfigurationError(
+                f"The instructions cannot be rendered: {type(error).__name__}: {error}",
+                hint="A template reads values and calls nothing of theirs: pass what it shows as arguments.",
+            ) from error
 
 
 def as_template(template: PromptTemplate | str | None) -> PromptTemplate | None:

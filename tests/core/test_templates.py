@@ -1,5 +1,7 @@
 """Instructions as templates."""
 
+from datetime import date
+
 import pytest
 
 from nbagents import Agent, PromptTemplate, ScriptedChatClient, ToolContext, tool, tool_call
@@ -48,13 +50,100 @@ async def test_jinja2_has_logic_and_escapes_no_html(ask):
     assert await system_of(ask, text, {"xs": ["a&b"]}, template="jinja2") == "<a&b>"
 
 
-@pytest.mark.parametrize(
-    "attack",
-    ["{{ ''.__class__.__mro__ }}", "{{ xs.append(1) }}", "{{ cycler.__init__.__globals__.os.popen('id') }}"],
-)
-def test_jinja2_is_sandboxed(attack):
+class Account:
+    """An argument that can do more than be read."""
+
+    name = "Ada"
+    _pin = "1234"
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.tags = {"vip": True}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+ATTACKS = [
+    "{{ ''.__class__.__mro__ }}",
+    "{{ cycler.__init__.__globals__.os.popen('id') }}",
+    "{{ lipsum.__globals__ }}",
+    "{{ account|attr('__class__') }}",
+    "{{ account['__init__'].__globals__ }}",
+    "{{ '{0.__class__}'.format(account) }}",
+    "{{ '{a.__init__.__globals__}'.format_map({'a': account}) }}",
+    "{{ self.__init__.__globals__ }}",
+    "{{ account._pin }}",
+    "{{ account.close() }}",
+    "{{ xs.append(1) }}",
+    "{{ account.tags.update({'a': 1}) }}",
+    "{{ function() }}",
+    "{{ path.unlink() }}",
+    "{% include 'x' %}",
+    "{% import 'os' as os %}",
+]
+ENDLESS = [
+    "{{ range(10**9)|length }}",
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ 'x' * 10**10 }}",
+    "{{ 9 ** (9 ** 9) }}",
+    "{% set n = namespace(v='ab') %}{% for i in range(60) %}{% set n.v = n.v ~ n.v %}{% endfor %}",
+    "{% set n = namespace(v='ab') %}{% for i in range(60) %}{% set n.v = n.v + n.v %}{% endfor %}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(50) }}",
+    "{% for i in range(50000) %}{{ 'x' * 100 }}{% endfor %}",
+    "{{ 'a'|center(10**9)|length }}",
+    "{{ 'a'|indent(10**9) }}",
+    "{{ 'a'.center(10**9)|length }}",
+    "{{ '%999999999d' % 1 }}",
+    "{{ '%*d' % (10**9, 1) }}",
+    "{{ '%999999999d'|format(1) }}",
+    "{{ '{:>999999999}'.format(1) }}",
+    "{{ '{:>{}}'.format(1, 10**9) }}",
+]
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, *ENDLESS, "{{ 1 / 0 }}", "{{ '%x' % 'a' }}", "{% if %}", "{{ x }"])
+def test_jinja2_is_sandboxed_and_comes_to_an_end(attack, tmp_path):
+    file = tmp_path / "kept"
+    file.touch()
+    account = Account()
+    arguments = {"xs": [], "account": account, "function": lambda: "called", "path": file}
     with pytest.raises(ConfigurationError):
-        PromptTemplate("jinja2").render(attack, {"xs": []})
+        PromptTemplate("jinja2").render(attack, arguments)
+    assert (account.closed, account.tags, arguments["xs"], file.exists()) == (False, {"vip": True}, [], True)
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        ("{{ account.name }} {{ account.tags.vip }}", "Ada True"),
+        ("{% for k, v in account.tags.items() %}{{ loop.index }}/{{ loop.length }} {{ k }}{% endfor %}", "1/1 vip"),
+        ("{{ day.strftime('%Y') }} {{ ' a '.strip()|upper ~ '!' ~ 1 }}", "2026 A!1"),
+        ("{{ '%d of {}'|format(5000000) }} {{ '{:>3}'.format(7000000) }}", "5000000 of {} 7000000"),
+        ("{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ dict(a=1).a }}", "ab1"),
+        ("{% for x in [1, 2] if x > 1 %}{{ x }}{{ loop.cycle('a') }}{% else %}none{% endfor %}", "2a"),
+        ("{% set _steps = 1 %}{% for x in xs %}{{ x }}{% else %}none{% endfor %}", "none"),
+    ],
+)
+def test_jinja2_reads_structured_arguments(text, rendered):
+    arguments = {"account": Account(), "day": date(2026, 11, 30), "xs": []}
+    assert PromptTemplate("jinja2").render(text, arguments) == rendered
+
+
+@pytest.mark.parametrize("template", ["nbagents", "jinja2"])
+def test_values_are_never_templates_themselves(template):
+    value = "{{$other}} {{ other }} {% if 1 %}x{% endif %} \\1 \\g<0>"
+    text = "{{$name}}" if template == "nbagents" else "{{ name }}"
+    assert PromptTemplate(template).render(text, {"name": value, "other": "LEAK"}) == value
+
+
+async def test_names_may_be_of_any_script_and_values_of_any_type(ask):
+    text = "{{$größe}} {{$who}} {{$n}} {{$a.b}} {{$}} {{ no }}"
+    arguments = {"größe": 1.5, "who": {"name": "Zoë"}, "n": None}
+    assert (
+        await system_of(ask, text, arguments, template="nbagents") == '1.5 {"name": "Zoë"} None {{$a.b}} {{$}} {{ no }}'
+    )
 
 
 async def test_instructions_that_render_to_nothing_send_no_system_message(ask):
