@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nbagents.core import ContextProvider as ContextProvider
     from nbagents.core import DataContent as DataContent
     from nbagents.core import FunctionContext as FunctionContext
+    from nbagents.core import HistoryCopy as HistoryCopy
     from nbagents.core import HistoryProvider as HistoryProvider
     from nbagents.core import HostedTool as HostedTool
     from nbagents.core import InMemoryHistoryProvider as InMemoryHistoryProvider
@@ -97,6 +98,7 @@ _HOMES = {
         "ChatRequest",
         "ChatResponse",
         "ChatResponseUpdate",
+        "HistoryCopy",
         "HistoryProvider",
         "InMemoryHistoryProvider",
         "Message",

@@ -124,6 +124,7 @@ class RecordedChatClient(BaseChatClient):
         self.provider = getattr(client, "provider", self.provider)
         self.streaming = getattr(client, "streaming", None)
         self.stores_by_default = getattr(client, "stores_by_default", False)
+        self.supports_service_sessions = getattr(client, "supports_service_sessions", False)
         self.supports_tools = getattr(client, "supports_tools", True)
         self.max_retries = getattr(client, "max_retries", 0)
 

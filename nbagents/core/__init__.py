@@ -24,7 +24,7 @@ from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import ChatContext, FunctionContext, StopRun
 from nbagents.core.options import UNSET, merge_options
 from nbagents.core.prices import set_price
-from nbagents.core.providers import ContextProvider
+from nbagents.core.providers import ContextProvider, HistoryCopy
 from nbagents.core.responses import AgentResponse, ChatResponse
 from nbagents.core.run import RunContext
 from nbagents.core.runlog import RunLog, RunRecord, run_log
@@ -59,6 +59,7 @@ __all__ = [
     "FunctionContext",
     "FunctionResult",
     "FunctionTool",
+    "HistoryCopy",
     "HistoryProvider",
     "HostedTool",
     "HostedToolCall",

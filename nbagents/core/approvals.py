@@ -8,6 +8,7 @@ from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
 from nbagents.core.results import error_text
 from nbagents.core.run import RunContext
+from nbagents.core.service_history import count_up_to_calls
 from nbagents.core.sessions import PENDING_KEY
 from nbagents.core.tools import ArgumentsError
 from nbagents.core.toolset import find_tool
@@ -79,6 +80,7 @@ def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[Functi
     waiting = [c for message in messages for c in message.calls if c.id not in answered]
     run.transcript.extend(messages)
     run.unstored.extend(messages)
+    count_up_to_calls(run)
     run.open_calls = waiting
     allowed: list[FunctionCall] = []
     held: list[FunctionCall] = []

@@ -34,6 +34,7 @@ class ChatRequest:
         tools: functions that the model may call, and tools that the service runs itself.
         stream: ask the endpoint for a stream; else for a plain reply.
         client_kwargs: what reaches the provider untouched.
+        conversation_id: the conversation at the service that this goes on with, of which it is to store the rest too.
     """
 
     messages: Sequence[Message]
@@ -41,6 +42,7 @@ class ChatRequest:
     tools: Sequence[ToolDefinition | HostedTool] = ()
     stream: bool = True
     client_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    conversation_id: str | None = None
 
     @property
     def functions(self) -> list[ToolDefinition]:
@@ -66,7 +68,9 @@ class BaseChatClient(ABC):
         model: the model's name; the option `model` overrides it.
         provider: a word for the tables (`openai`, `local`, ...).
         streaming: True or False where the endpoint can do only one of the two; None for both.
-        stores_by_default: the service keeps the conversation itself.
+        stores_by_default: the service keeps the conversation itself, unless the option `store` says otherwise.
+        supports_service_sessions: the service can keep the conversation: requests have a `conversation_id` once a
+            reply had one, and bring only what is new. (What `store` means to Chat Completions is no such thing.)
         supports_tools: the model can call functions.
     """
 
@@ -74,6 +78,7 @@ class BaseChatClient(ABC):
     provider: str = "custom"
     streaming: bool | None = None
     stores_by_default: bool = False
+    supports_service_sessions: bool = False
     supports_tools: bool = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -182,10 +187,12 @@ def _value_of(response: ChatResponse, output: OutputFormat) -> Any:
 async def generate_from(
     client: BaseChatClient | SupportsChatGetResponse, request: ChatRequest
 ) -> AsyncGenerator[ChatResponseUpdate, None]:
-    """Yield the reply of a client that only has `get_response`; tools reach it as the option `tools`."""
+    """Yield the reply of a client that only has `get_response`; options bring it `tools` and `conversation_id`."""
     options: dict[str, Any] = {**request.options}
     if request.tools:
         options["tools"] = list(request.tools)
+    if request.conversation_id is not None:
+        options["conversation_id"] = request.conversation_id
     if not request.stream:
         response: ChatResponse = await client.get_response(request.messages, stream=False, options=options)
         for update in response.to_updates():

@@ -29,8 +29,14 @@ LIVE_EVENTS = frozenset({"llm.delta", "llm.reasoning_delta", "llm.update", "tool
 `llm.update` is an increment without text (a piece of a call, usage); it has no chunk kind.
 """
 
-OTHER_EVENTS = frozenset({"llm.requested", "llm.failed", "message.added", "run.ended"})
-"""Events that stand in the log only."""
+OTHER_EVENTS = frozenset(
+    {"llm.requested", "llm.failed", "message.added", "session.unconfirmed", "provider.failed", "run.ended"}
+)
+"""Events that stand in the log only.
+
+`session.unconfirmed`: the service stores the conversation, and its reply did not say under which id.
+`provider.failed`: a context provider or a storage failed beside the run, which went on or had ended already.
+"""
 
 
 @dataclass(slots=True)

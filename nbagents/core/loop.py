@@ -25,6 +25,7 @@ from nbagents.core.modelcalls import Reply, request_reply
 from nbagents.core.outputs import UnfitReply, check_whole
 from nbagents.core.results import error_text
 from nbagents.core.run import RunContext, result_message, uninterrupted
+from nbagents.core.service_history import keep_unsent, note_reply, unsent_results
 from nbagents.core.toolcalls import check_calls, run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
 
@@ -49,10 +50,14 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     try:
         try:
             yield run.begin()
-            run.transcript = balanced(await run.thread.get_messages())
+            if run.thread.stores_locally:
+                run.transcript = balanced(await run.thread.get_messages())
+            else:
+                run.transcript = unsent_results(run)
             run.history = len(run.transcript)
             for provider in run.agent.context_providers:
                 await provider.before_run(run)
+                run.entered.append(provider)
             events = stream_through(run.middleware.run, run, lambda: _conversation(run))
             async with aclosing(events):
                 async for event in events:
@@ -91,7 +96,7 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
             return
     for message in run.inputs:
         yield run.take(message, is_input=True)
-    if not run.transcript and not run.system:
+    if not run.transcript and not run.system and (run.thread.stores_locally or run.thread.id is None):
         return
     while True:
         _check_spent(run)
@@ -105,6 +110,8 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         reply, run.reply = run.reply, None
         for message in reply.messages:
             yield run.take(message)
+        for event in note_reply(run):
+            yield event
         await run.announce(reply.messages)
         if closing:
             run.stop_reason = "max_steps"
@@ -142,6 +149,7 @@ async def _finish(run: RunContext) -> list[RunEvent]:
             events.append(run.take(message))
         await run.announce(run.reply_instead)
     await run.commit()
+    keep_unsent(run)
     await _tell_providers(run)
     return events
 
@@ -248,15 +256,33 @@ async def _store_remains(run: RunContext, error: BaseException) -> None:
                 run.take(replace(message, contents=tuple(texts), interrupted=True))
     if isinstance(error, StopRun):
         run.take(Message("assistant", error.reply, run.agent.name, new_id("msg")))
-    if any(message.role == "assistant" for message in run.unstored):
-        await run.commit()
     run.error, run.stop_reason = error, _stop_reason_of(error)
-    await _tell_providers(run)
+    try:
+        if any(message.role == "assistant" for message in run.unstored):
+            await run.commit()
+    except Exception as failure:  # noqa: BLE001  what ended the run is the error to tell
+        run.note_failure("The history", failure)
+    keep_unsent(run)
+    try:
+        await _tell_providers(run)
+    except Exception as failure:  # noqa: BLE001  as above
+        run.note_failure("A context provider", failure)
 
 
 async def _tell_providers(run: RunContext) -> None:
-    for provider in reversed(run.agent.context_providers):
-        await provider.after_run(run)
+    """Tell each that was asked, in reverse order, once, whatever the others do; the first failure comes out."""
+    failed: Exception | None = None
+    while run.entered:
+        provider = run.entered.pop()
+        try:
+            await provider.after_run(run)
+        except Exception as error:  # noqa: BLE001  the others are told first
+            if failed is None:
+                failed = error
+            else:
+                run.note_failure(provider.name, error)
+    if failed is not None:
+        raise failed
 
 
 def _stop_reason_of(error: BaseException) -> str:

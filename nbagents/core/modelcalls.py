@@ -20,6 +20,7 @@ from nbagents.core.middleware import ChatContext, stream_through
 from nbagents.core.options import TOOL_OPTIONS
 from nbagents.core.responses import ChatResponse
 from nbagents.core.run import RunContext, describe_error
+from nbagents.core.service_history import note_conversation
 from nbagents.core.toolset import named_choice, offered
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 
@@ -87,6 +88,7 @@ def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
         tools=tools,
         stream=run.stream if forced is None else forced,
         client_kwargs=run.client_kwargs,
+        conversation_id=None if run.thread.stores_locally else run.session.service_session_id,
     )
 
 
@@ -204,6 +206,8 @@ class _ModelCall:
             run_id=run.run_id,
         )
         self.folder.add(own)
+        if update.conversation_id is not None:
+            note_conversation(run, update.conversation_id)
         self.replayed = self.replayed or update.replayed
         text, reasoning, called = "", "", False
         for content in update.contents:

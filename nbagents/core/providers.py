@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.history import HistoryProvider
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import Middleware, MiddlewareChain
 from nbagents.core.toolset import check_tools, tools_of_run
@@ -36,8 +37,18 @@ class ContextProvider:
     async def before_run(self, context: RunContext) -> None:
         """Look at `context.inputs` and `context.session` and add what helps, with `self.add`."""
 
+    async def on_stored(self, context: RunContext, messages: Sequence[Message]) -> None:
+        """Look at messages that have just become part of the conversation, during the run and at its end.
+
+        What this raises ends no run: it is a warning, in the log and in `response.warnings`.
+        """
+
     async def after_run(self, context: RunContext) -> None:
-        """Look at `context.added`, `context.stop_reason` and `context.error`."""
+        """Look at `context.added`, `context.stop_reason` and `context.error`.
+
+        It is called once if `before_run` has returned, however the run ends. What it raises fails a run that has
+        completed, whose error then has the `response`; beside another error it is a warning.
+        """
 
     def add(
         self,
@@ -73,6 +84,46 @@ class ContextProvider:
             check_tools(context.agent.client, context.tools.values())
         if middleware is not None:
             context.middleware = context.middleware.inside(MiddlewareChain.of(middleware))
+
+
+class HistoryCopy(ContextProvider):
+    """Writes a copy of each message that becomes part of the conversation, wherever that is stored; never reads it.
+
+    It is for audits, and to have what a service stores on this side too. A copy that cannot be written ends no run: it
+    is a warning, and the event `provider.failed`.
+
+    Args:
+        history: where the copy goes; another place than the conversation's own.
+
+    Raises:
+        ConfigurationError: no history provider, and at a run: the conversation is stored in the same place.
+
+    Example:
+        >>> import tempfile
+        >>> from nbagents import Agent, FileHistoryProvider, ScriptedChatClient
+        >>> copies = FileHistoryProvider(tempfile.mkdtemp())
+        >>> agent = Agent(ScriptedChatClient(["Hello!"]), context_providers=[HistoryCopy(copies)])
+        >>> response = agent.run_sync("Hi")
+        >>> copies.path_of(response.session).read_text().count("Hello!")
+        1
+    """
+
+    def __init__(self, history: HistoryProvider) -> None:
+        if not isinstance(history, HistoryProvider):
+            raise ConfigurationError(f"history must be a HistoryProvider, not {type(history).__name__}.")
+        self.history = history
+
+    async def before_run(self, context: RunContext) -> None:
+        """Refuse to write into the conversation itself."""
+        if context.thread.turn_key == self.history.storage_key(context.session):
+            raise ConfigurationError(
+                f"The copy would go where the conversation itself is stored: {self.history!r}.",
+                hint="Give HistoryCopy a storage of its own, such as another folder.",
+            )
+
+    async def on_stored(self, context: RunContext, messages: Sequence[Message]) -> None:
+        """Write the copy."""
+        await self.history.save_messages(context.session, messages)
 
 
 def check_providers(providers: Iterable[ContextProvider] | None) -> list[ContextProvider]:

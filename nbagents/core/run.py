@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from nbagents.core.agent import Agent
     from nbagents.core.middleware import MiddlewareChain
     from nbagents.core.modelcalls import Reply
+    from nbagents.core.providers import ContextProvider
 
 OnMessage = Callable[[Message], Any]
 
@@ -77,6 +79,9 @@ class RunContext:
         reply_instead: what middleware answers in the place of the model.
         provided: messages of context providers; requests have them between history and input.
         history: how many messages of the transcript were there before the run.
+        at_service: how many messages of the transcript the service has, where it stores the conversation.
+        confirmed: the reply that is arriving has said under which id the service stores it.
+        entered: context providers that were asked and are still to be told how the run ended.
         error: what ended the run early, for those who look after it.
         metadata: for middleware to keep things in; nothing here looks at it.
         open_calls: calls that are not all answered yet, with the answers so far in `results`.
@@ -113,6 +118,7 @@ class RunContext:
     finish_reason: str | None = None
     model: str | None = None
     response_id: str | None = None
+    conversation_id: str | None = None
     value: Any = None
     deadline: float | None = None
     stop_reason: str = "completed"
@@ -127,6 +133,9 @@ class RunContext:
     reply_instead: list[Message] | None = None
     provided: list[Message] = field(default_factory=list)
     history: int = 0
+    at_service: int = 0
+    confirmed: bool = False
+    entered: list[ContextProvider] = field(default_factory=list)
     error: BaseException | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     response: AgentResponse[Any] | None = None
@@ -245,6 +254,8 @@ class RunContext:
     def conversation(self) -> list[Message]:
         """The messages of the next request."""
         system = [self.system] if self.system else []
+        if self.at_service:
+            return [*system, *self.transcript[self.at_service :]]
         if not self.provided:
             return [*system, *self.transcript]
         return [*system, *self.transcript[: self.history], *self.provided, *self.transcript[self.history :]]
@@ -262,8 +273,27 @@ class RunContext:
         """Store what is not stored yet, together."""
         if self.unstored:
             messages, self.unstored = self.unstored, []
-            saving = self.thread.on_new_message(*messages)
-            await (uninterrupted(saving) if self.thread.waits else saving)
+            saving = self._store(messages)
+            await (uninterrupted(saving) if self.thread.waits or self.entered else saving)
+
+    async def _store(self, messages: Sequence[Message]) -> None:
+        if self.thread.stores_locally:
+            await self.thread.on_new_message(*messages)
+        else:
+            self.thread.check()
+        for provider in self.entered:
+            try:
+                await provider.on_stored(self, messages)
+            except Exception as error:  # noqa: BLE001  the messages are stored, and the run can go on
+                self.note_failure(provider.name, error)
+
+    def note_failure(self, source: str, error: Exception) -> None:
+        """Tell of something that failed beside the run, by name, in the log, the response and as a warning."""
+        failure = describe_error(error)
+        text = f"{source} failed: {failure['message']}"
+        self.event("provider.failed", {"source": source, "error": failure})
+        self.warnings.append(text)
+        warnings.warn(text, stacklevel=2)
 
     def and_parents(self) -> Iterator[RunContext]:
         """This run, the one whose tool began it, and so on upwards."""
@@ -297,6 +327,7 @@ class RunContext:
         self.response = AgentResponse(
             messages=list(self.added),
             response_id=self.response_id,
+            conversation_id=self.conversation_id,
             model=self.model,
             usage=usage,
             finish_reason=self.finish_reason,
