@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Union, Unpack, get_args, get_origin
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Self, Union, Unpack, get_args, get_origin
 
 from nbagents.core.callables import docstring_of, hints_of, name_of, parameters_of
 from nbagents.core.docstrings import parse_docstring
@@ -107,18 +108,21 @@ class FunctionSchema:
         for parameter, field in self._order:
             if field is None:
                 continue
-            default = ... if parameter.default is parameter.empty else parameter.default
+            default: dict[str, Any] = {"default": ... if parameter.default is parameter.empty else parameter.default}
             hint = Any if parameter.annotation is parameter.empty else portable_hint(parameter.annotation)
             if given := self._fields.get(parameter.name):
                 hint = Annotated[hint, given]
-                default = ... if given.is_required() else given.get_default(call_default_factory=True)
+                default = {"default_factory": given.default_factory} if given.default_factory else {}
+                default = default or {"default": ... if given.is_required() else given.default}
             description = _annotated_text(hint) or documented.get(parameter.name) or None
             described: dict[str, Any] = (
                 {} if _has_description(hint) or not description else {"description": description}
             )
             # Fields are numbered and aliased, so that a parameter may have any name that pydantic uses itself.
-            fields[field] = (hint, Field(default, alias=parameter.name, **described))
+            fields[field] = (hint, Field(alias=parameter.name, **default, **described))
         try:
+            if any(_mentions(hint, Self) for hint, _ in fields.values()):
+                raise TypeError("Self is no type outside its class; name the class.")
             return create_model("Arguments", __base__=_base_for(self._others), **fields)
         except (PydanticSchemaGenerationError, PydanticUserError, SchemaError, TypeError) as error:
             raise _no_schema(function, error) from error
@@ -138,10 +142,13 @@ class FunctionSchema:
 
 
 def portable_hint(hint: Any) -> Any:
-    """Return `hint` with each `typing.TypedDict` in it as one that pydantic takes before Python 3.12."""
-    if sys.version_info >= (3, 12):
-        return hint
-    if typing.is_typeddict(hint):
+    """Return `hint` as one that pydantic takes and checks at once.
+
+    Before Python 3.12 it takes no `typing.TypedDict`; an `Iterable` it would check only while it is read, in the tool.
+    """
+    if hint is typing.LiteralString:
+        return str
+    if sys.version_info < (3, 12) and typing.is_typeddict(hint):
         import typing_extensions
 
         make: Any = typing_extensions.TypedDict
@@ -156,6 +163,8 @@ def portable_hint(hint: Any) -> Any:
         return Annotated[(portable_hint(inner), *extras)]
     origin, arguments = get_origin(hint), get_args(hint)
     portable = tuple(portable_hint(argument) for argument in arguments)
+    if origin is Iterable:
+        return list[portable]  # type: ignore[valid-type]
     if origin is None or all(a is b for a, b in zip(portable, arguments, strict=True)):
         return hint
     return Union[portable] if origin in (Union, types.UnionType) else origin[portable]  # noqa: UP007
@@ -172,6 +181,10 @@ def _base_for(others: Any) -> type[BaseModel]:
     if others not in (None, Any, inspect.Parameter.empty) and get_origin(others) is not Unpack:
         namespace["__annotations__"] = {"__pydantic_extra__": dict[str, others]}
     return type("Arguments", (BaseModel,), namespace)
+
+
+def _mentions(hint: Any, part: Any) -> bool:
+    return hint is part or any(_mentions(argument, part) for argument in get_args(hint))
 
 
 def _is_field(default: Any) -> bool:
@@ -214,16 +227,23 @@ def _plain_schema(function: Any, model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _without_titles(node: Any, *, named: bool = False) -> Any:
-    """Drop the titles that pydantic makes up; under `properties` a key called title is a parameter."""
+    """Drop the titles that pydantic makes up, and NaN and infinity, which are no JSON.
+
+    Under `properties` a key called title is a parameter.
+    """
     if isinstance(node, dict):
         return {
             key: _without_titles(value, named=key in {"properties", "$defs"} and not named)
             for key, value in node.items()
-            if named or key != "title" or not isinstance(value, str)
+            if named or not ((key == "title" and isinstance(value, str)) or _is_no_json(value))
         }
     if isinstance(node, list):
         return [_without_titles(item) for item in node]
     return node
+
+
+def _is_no_json(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _annotated_text(hint: Any) -> str | None:
@@ -240,7 +260,7 @@ def _has_description(hint: Any) -> bool:
 
 def _no_schema(function: Any, error: Exception) -> ConfigurationError:
     name = name_of(function)
-    reason = str(error).splitlines()[0]
+    reason = " ".join(str(error).partition("\n\n")[0].split())
     return ConfigurationError(
         f"No schema can be made for {name!r}: {reason}",
         hint="Give each parameter a hint that pydantic knows, resolvable where the function is defined.",

@@ -25,6 +25,7 @@ _REFUSED = frozenset(
 """What strict mode does not know and what would mean something else without it."""
 _FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 _REFERENCE = "#/$defs/"
 
 
@@ -112,6 +113,9 @@ def _strict(schema: Any, place: str, definitions: Mapping[str, Any]) -> dict[str
         raise NotStrictError(f"{where}may be anything")
     if "anyOf" in made:
         made["anyOf"] = [_strict(one, place, definitions) for one in made["anyOf"]]
+    elif not types:  # a list of values; the service wants their types too
+        values = schema.get("enum", [schema.get("const")])
+        made["type"] = list(dict.fromkeys(_TYPE_NAMES[type(value)] for value in values))
     if "array" in types:
         made["items"] = _strict(schema.get("items"), f"{place}[]", definitions)
     if "object" in types:
