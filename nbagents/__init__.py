@@ -50,9 +50,11 @@ if TYPE_CHECKING:
     from nbagents.core import Usage as Usage
     from nbagents.core import merge_options as merge_options
     from nbagents.core import normalize_messages as normalize_messages
+    from nbagents.core import note as note
     from nbagents.core import register_state_type as register_state_type
     from nbagents.core import run_log as run_log
     from nbagents.core import set_price as set_price
+    from nbagents.core import tags as tags
     from nbagents.core import tool as tool
     from nbagents.core.baseagent import BaseAgent as BaseAgent
     from nbagents.core.embeddings import BaseEmbeddingClient as BaseEmbeddingClient
@@ -74,7 +76,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "nbagents.analysis": ("events_df", "messages_df", "requests_df", "runs_df", "tool_calls_df", "usage_df"),
+    "nbagents.analysis": (
+        "events_df",
+        "messages_df",
+        "requests_df",
+        "runs_df",
+        "tool_calls_df",
+        "usage_df",
+    ),
     "nbagents.clients": (
         "LocalChatClient",
         "OpenAIChatClient",
@@ -114,8 +123,10 @@ _HOMES = {
         "merge_options",
         "normalize_messages",
         "register_state_type",
+        "note",
         "run_log",
         "set_price",
+        "tags",
         "tool",
         "DataContent",
         "HostedTool",

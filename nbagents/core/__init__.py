@@ -22,6 +22,7 @@ from nbagents.core.hosted import HostedTool, HostedToolCall, HostedToolResult
 from nbagents.core.media import DataContent
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import ChatContext, FunctionContext, StopRun
+from nbagents.core.notes import note
 from nbagents.core.options import UNSET, merge_options
 from nbagents.core.prices import set_price
 from nbagents.core.providers import ContextProvider, HistoryCopy
@@ -31,6 +32,7 @@ from nbagents.core.runlog import RunLog, RunRecord, run_log
 from nbagents.core.sessions import AgentSession
 from nbagents.core.state import register_state_type
 from nbagents.core.streams import ResponseStream
+from nbagents.core.tags import tags
 from nbagents.core.templates import PromptTemplate
 from nbagents.core.tools import FunctionTool, ToolContext, tool
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
@@ -85,8 +87,10 @@ __all__ = [
     "UsageContent",
     "merge_options",
     "normalize_messages",
+    "note",
     "register_state_type",
     "run_log",
     "set_price",
+    "tags",
     "tool",
 ]

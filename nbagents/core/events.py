@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nbagents.core.updates import AgentResponseUpdate
@@ -30,12 +30,13 @@ LIVE_EVENTS = frozenset({"llm.delta", "llm.reasoning_delta", "llm.update", "tool
 """
 
 OTHER_EVENTS = frozenset(
-    {"llm.requested", "llm.failed", "message.added", "session.unconfirmed", "provider.failed", "run.ended"}
+    {"llm.requested", "llm.failed", "message.added", "session.unconfirmed", "provider.failed", "run.ended", "run.noted"}
 )
 """Events that stand in the log only.
 
 `session.unconfirmed`: the service stores the conversation, and its reply did not say under which id.
 `provider.failed`: a context provider or a storage failed beside the run, which went on or had ended already.
+`run.noted` is what people say of a run: it may follow `run.ended`, many times.
 """
 
 
@@ -50,6 +51,7 @@ class RunEvent:
         timestamp: unix seconds, UTC.
         payload: what happened; values are objects of this package or JSON-able.
         update: the increment of the response that this event is, if it is one.
+        text: the payload as JSON with secrets masked, once somebody has made it.
     """
 
     run_id: str
@@ -58,3 +60,4 @@ class RunEvent:
     timestamp: float
     payload: dict[str, Any]
     update: AgentResponseUpdate | None = None
+    text: str | None = field(default=None, compare=False, repr=False)

@@ -11,6 +11,7 @@ from nbagents.core.errors import ConfigurationError
 from nbagents.core.faces import face
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import Message
+from nbagents.core.notes import Thumbs, note
 from nbagents.core.records import with_extra
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 from nbagents.core.usage import Usage
@@ -183,6 +184,18 @@ class AgentResponse(ChatResponse, Generic[T]):
     def approvals(self) -> list[ApprovalRequest]:
         """The calls that wait for a person: answer with `agent.run([a.approve(), ...], session=response.session)`."""
         return [c for message in self.messages for c in message.contents if isinstance(c, ApprovalRequest)]
+
+    def note(self, text: str | None = None, *, thumbs: Thumbs | None = None) -> None:
+        """Write down what you think of this run: `notes` and `thumbs` of `runs_df`.
+
+        Args:
+            text: some words.
+            thumbs: `up` or `down`.
+
+        Raises:
+            ConfigurationError: nothing to note, or the run has left the log.
+        """
+        note(self, text, thumbs=thumbs)
 
     @classmethod
     def from_folder(cls, folder: UpdateFolder) -> Self:

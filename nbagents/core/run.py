@@ -25,6 +25,7 @@ from nbagents.core.results import error_text
 from nbagents.core.runlog import RunRecord, run_log
 from nbagents.core.secrets import redact
 from nbagents.core.sessions import AgentSession
+from nbagents.core.tags import TagValue, current_tags
 from nbagents.core.threads import Thread
 from nbagents.core.tools import ApprovalNeeded
 from nbagents.core.toolset import Tool, find_tool
@@ -84,6 +85,7 @@ class RunContext:
         entered: context providers that were asked and are still to be told how the run ended.
         error: what ended the run early, for those who look after it.
         metadata: for middleware to keep things in; nothing here looks at it.
+        tags: what the caller called runs like this one, and their parents.
         open_calls: calls that are not all answered yet, with the answers so far in `results`.
     """
 
@@ -138,6 +140,7 @@ class RunContext:
     entered: list[ContextProvider] = field(default_factory=list)
     error: BaseException | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, TagValue] = field(default_factory=current_tags)
     response: AgentResponse[Any] | None = None
 
     @property
@@ -170,6 +173,7 @@ class RunContext:
             self.deadline = time.monotonic() + self.budget.max_duration_ms / 1000
         if self.parent is not None:
             self.parent.children.append(self)
+            self.tags = {**self.parent.tags, **self.tags}
             ends = [one.deadline for one in (self, self.parent) if one.deadline is not None]
             self.deadline = min(ends, default=None)
         client = self.agent.client
@@ -185,7 +189,7 @@ class RunContext:
                 "params": {k: v for k, v in self.options.items() if k != "response_format"},
                 "input": list(self.inputs),
                 "budget": self.budget.to_dict(),
-                "tags": {},
+                "tags": dict(self.tags),
             },
         )
 

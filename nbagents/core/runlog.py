@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from nbagents.core.errors import ConfigurationError
 from nbagents.core.events import RunEvent
 
 MAX_RUNS = 1_000
 MAX_CHARACTERS = 256_000_000
-_LONG_TEXTS = {"llm.succeeded": "text", "llm.failed": "text", "tool.succeeded": "result", "tool.failed": "traceback"}
+_LONG_TEXTS = {
+    "llm.succeeded": "text",
+    "llm.failed": "text",
+    "tool.succeeded": "result",
+    "tool.failed": "traceback",
+    "run.noted": "text",
+}
+Keeper = Callable[[RunEvent], bool]
+"""Adds a note to a run that it keeps, and tells whether it keeps this run; `sequence` is 0 where it has to give one."""
 
 
 @dataclass(slots=True)
@@ -36,7 +48,12 @@ class RunRecord:
     @property
     def ended(self) -> bool:
         """Whether the run is over."""
-        return bool(self.events) and self.events[-1].name == "run.ended"
+        return self.end() is not None
+
+    def end(self) -> RunEvent | None:
+        """The event with which the run ended, if it has; notes may follow it."""
+        last = next((event for event in reversed(self.events) if event.name != "run.noted"), None)
+        return last if last is not None and last.name == "run.ended" else None
 
     def first(self, name: str) -> RunEvent | None:
         """The first event of this name."""
@@ -48,7 +65,11 @@ class RunRecord:
 
 
 class RunLog:
-    """Runs, oldest first. The oldest ended ones leave when there are too many or they hold too much text."""
+    """Runs, oldest first. The oldest ended ones leave when there are too many or they hold too much text.
+
+    Attributes:
+        keepers: those who keep runs for longer; they are told of each note.
+    """
 
     def __init__(self, max_runs: int = MAX_RUNS, max_characters: int = MAX_CHARACTERS) -> None:
         self._max_runs = max_runs
@@ -56,6 +77,7 @@ class RunLog:
         self._runs: OrderedDict[str, RunRecord] = OrderedDict()
         self._characters = 0
         self._lock = threading.Lock()
+        self.keepers: list[Keeper] = []
 
     def open(self, run_id: str) -> RunRecord:
         """Begin the record of a run."""
@@ -70,6 +92,30 @@ class RunLog:
         with self._lock:
             self._characters += record.characters
             self._trim()
+
+    def note(self, run_id: str, payload: dict[str, Any]) -> RunEvent:
+        """Add a note to a run that has ended, here and wherever it is kept.
+
+        Raises:
+            ConfigurationError: nobody keeps this run, or it is still going.
+        """
+        event = RunEvent(run_id, 0, "run.noted", time.time(), payload)
+        with self._lock:
+            record = self._runs.get(run_id)
+            if record is not None:
+                if not record.ended:
+                    raise ConfigurationError(f"The run {run_id!r} is still going.", hint="Note it when it has ended.")
+                event.sequence = record.events[-1].sequence + 1
+                before = record.characters
+                record.append(event)
+                self._characters += record.characters - before
+        kept = [keeper(event) for keeper in list(self.keepers)]
+        if record is None and not any(kept):
+            raise ConfigurationError(
+                f"There is no run {run_id!r} in the log.",
+                hint="The log has the last runs of this process; use_store() keeps them for longer.",
+            )
+        return event
 
     def runs(self) -> list[RunRecord]:
         """All runs that are kept, oldest first."""
