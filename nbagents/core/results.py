@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from collections.abc import Collection, Mapping
 from io import BytesIO
+from itertools import islice
 from typing import Any
 
 from nbagents.core.content import DataContent, FunctionCall, FunctionResult, TextContent
@@ -45,7 +48,11 @@ def result_text(value: Any, *, limit: int = MAX_RESULT_CHARACTERS) -> str:
         text = _table_preview(value)
     else:
         text = _as_json(value)
-    text = mask_known(text.encode("utf-8", "replace").decode("utf-8"))
+    return cut(mask_known(text.encode("utf-8", "replace").decode("utf-8")), limit)
+
+
+def cut(text: str, limit: int = MAX_RESULT_CHARACTERS) -> str:
+    """Return `text`, cut after `limit` characters; then it says so."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[cut: {len(text) - limit} of {len(text)} characters left out]"
@@ -109,19 +116,32 @@ def _png(drawn: Any) -> DataContent | None:
 
 
 def _as_json(value: Any) -> str:
+    for prepare in (_as_it_is, _without_missing):  # a missing date of pandas claims to be one; a key is no text
+        try:
+            return _dumped(prepare(value))
+        except (TypeError, UnicodeError):
+            continue
+        except (ValueError, RecursionError):  # it holds itself, or more than can be written down
+            break
+    return json.dumps(_as_text(value), ensure_ascii=False)
+
+
+def _dumped(value: Any) -> str:
     from pydantic_core import to_jsonable_python
 
-    try:
-        plain = to_jsonable_python(value, fallback=_fallback, inf_nan_mode="null", bytes_mode="base64")
-    except (TypeError, UnicodeError):  # a missing date of pandas claims to be one; a key is no text
-        plain = to_jsonable_python(
-            _without_missing(value), fallback=_fallback, inf_nan_mode="null", bytes_mode="base64"
-        )
+    plain = to_jsonable_python(value, fallback=_fallback, inf_nan_mode="null", bytes_mode="base64")
     return json.dumps(_without_nan(plain), ensure_ascii=False)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 _MISSING = ("NaTType", "NAType")
 """Names of pandas' own missing values, which `core` does not import."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Where an object is in memory: another place each time, and a recording of the run would not fit again."""
 
 
 def _without_missing(value: Any) -> Any:
@@ -136,10 +156,22 @@ def _fallback(value: Any) -> Any:
     if type(value).__name__ in _MISSING:
         return None
     for convert in ("tolist", "to_dict", "isoformat"):
-        method = getattr(value, convert, None)
-        if callable(method):
-            return method()
-    return redact(str(value))
+        if callable(getattr(type(value), convert, None)):
+            return getattr(value, convert)()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Collection):
+        return list(islice(value, MAX_RESULT_CHARACTERS))
+    return _as_text(value)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, BaseException):
+        return error_text(value)
+    try:
+        return redact(_ADDRESS.sub("", str(value)))
+    except Exception:  # noqa: BLE001  an object that cannot even say what it is still has a type
+        return f"<{type(value).__name__}>"
 
 
 def _without_nan(value: Any) -> Any:

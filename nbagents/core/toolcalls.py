@@ -17,7 +17,7 @@ from nbagents.core.errors import BudgetExceededError
 from nbagents.core.events import RunEvent
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.modelcalls import timed_out
-from nbagents.core.results import error_text, function_result
+from nbagents.core.results import cut, error_text, function_result
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.secrets import redact
 from nbagents.core.tools import ApprovalNeeded, ArgumentsError, FunctionTool, ToolContext, run_in_thread, stays_here
@@ -216,7 +216,8 @@ def _refusal(run: RunContext, call: FunctionCall) -> str | None:
 
 
 def _failure(call: FunctionCall, text: str) -> FunctionResult:
-    return FunctionResult(call.call_id, call.name, redact(text), call.id, error=redact(text))
+    told = cut(redact(text))
+    return FunctionResult(call.call_id, call.name, told, call.id, error=told)
 
 
 def _finished(run: RunContext, report: _Done) -> RunEvent:

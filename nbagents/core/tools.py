@@ -271,7 +271,7 @@ class FunctionTool:
             result = call() if callables.is_async(self.function) or stays_here() else await run_in_thread(call)
             if inspect.isawaitable(result):
                 result = await result
-            if hasattr(result, "__aiter__"):
+            if hasattr(type(result), "__aiter__"):
                 result = await _collected(result)
             if isinstance(result, Iterator):
                 drain = functools.partial(_drained, result)
