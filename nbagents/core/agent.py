@@ -6,7 +6,7 @@ import difflib
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 from nbagents.core.baseagent import BaseAgent
 from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
@@ -18,7 +18,7 @@ from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
 from nbagents.core.middleware import Middleware, MiddlewareChain
-from nbagents.core.options import OPTION_NAMES, check_options, merge_options
+from nbagents.core.options import OPTION_NAMES, TypedOptions, check_options, merge_options
 from nbagents.core.outputs import output_format
 from nbagents.core.prices import has_price
 from nbagents.core.providers import ContextProvider, check_providers
@@ -43,6 +43,7 @@ RUN_SETTINGS = (
     "on_message",
     "client_kwargs",
 )
+T = TypeVar("T")
 AgentStream = ResponseStream[AgentResponseUpdate, AgentResponse[Any]]
 
 
@@ -151,6 +152,19 @@ class Agent(BaseAgent):
         return agent_tool(self, name, description, session)
 
     @overload  # type: ignore[override]  # more exact than the base's, which leaves settings open
+    def run(
+        self,
+        messages: AgentRunInputs = None,
+        *,
+        stream: Literal[False] = False,
+        options: TypedOptions[T],
+        **settings: Any,
+    ) -> Awaitable[AgentResponse[T]]: ...
+    @overload
+    def run(
+        self, messages: AgentRunInputs = None, *, stream: Literal[True], options: TypedOptions[T], **settings: Any
+    ) -> ResponseStream[AgentResponseUpdate, AgentResponse[T]]: ...
+    @overload
     def run(
         self,
         messages: AgentRunInputs = None,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from nbagents import loop as loops
 from nbagents.core.errors import LoopError, NBAgentsError, RunCancelledError
 from nbagents.core.messages import AgentRunInputs
+from nbagents.core.options import TypedOptions
 from nbagents.core.responses import AgentResponse
 from nbagents.core.sessions import AgentSession
 from nbagents.core.streams import ResponseStream, SyncResponseStream
@@ -54,6 +55,12 @@ class BaseAgent(ABC):
         """Return a session that goes on with a conversation that a service has stored under `service_session_id`."""
         return AgentSession(session_id, service_session_id=service_session_id)
 
+    @overload
+    def run_sync(
+        self, messages: AgentRunInputs = None, *, options: TypedOptions[T], **settings: Any
+    ) -> AgentResponse[T]: ...
+    @overload
+    def run_sync(self, messages: AgentRunInputs = None, **settings: Any) -> AgentResponse[Any]: ...
     def run_sync(self, messages: AgentRunInputs = None, **settings: Any) -> AgentResponse[Any]:
         """Answer `messages` and wait for it: in a script, in a cell, inside a running loop.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, Required, TypedDict, TypeVar
 
 from nbagents.core.errors import ConfigurationError
 
@@ -49,6 +49,30 @@ OPTION_NAMES = frozenset(
     }
 )
 """The names of Chat Completions; every client takes these, in its own way."""
+
+T = TypeVar("T")
+
+
+class TypedOptions(TypedDict, Generic[T], total=False):
+    """Options with a `response_format` that is a type: type checkers know `response.value` by it."""
+
+    response_format: Required[type[T]]
+    model: Any
+    temperature: Any
+    top_p: Any
+    max_tokens: Any
+    stop: Any
+    seed: Any
+    tool_choice: Any
+    parallel_tool_calls: Any
+    reasoning_effort: Any
+    metadata: Any
+    user: Any
+    store: Any
+    logit_bias: Any
+    frequency_penalty: Any
+    presence_penalty: Any
+
 
 TOOL_OPTIONS = frozenset({"tool_choice", "parallel_tool_calls"})
 _MERGED = frozenset({"metadata", "logit_bias"})

@@ -14,12 +14,14 @@ from typing import Annotated, Any, Generic, Literal, NotRequired, TypedDict, Typ
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mypy import api as mypy_api
 from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
 
 from nbagents import Agent, RunBudget, ScriptedChatClient, Usage, run_log, tool, tool_call
 from nbagents.core import BaseChatClient, ChatResponseUpdate
 from nbagents.core.content import TextContent, UsageContent
 from nbagents.core.errors import ConfigurationError, OutputValidationError
+from nbagents.core.options import OPTION_NAMES, TypedOptions
 from nbagents.core.outputs import OutputFormat, UnfitReply, output_format
 from nbagents.core.secrets import register_secret
 from tests.support.raw_server import RawServer
@@ -472,3 +474,30 @@ async def test_a_key_in_a_reply_that_does_not_fit_is_not_in_the_error(ask):
     with pytest.raises(OutputValidationError) as caught:
         await ask(Agent(client), "q", options={"response_format": Plain})
     assert key not in "".join(traceback.format_exception(caught.value))
+
+
+TYPED = """
+from nbagents import Agent, ScriptedChatClient
+
+agent = Agent(ScriptedChatClient([]))
+
+async def ask() -> None:
+    reveal_type((await agent.run("q", options={"response_format": list[int], "seed": 1})).value)
+    reveal_type((await agent.run("q", stream=True, options={"response_format": int}).get_final_response()).value)
+    reveal_type((await agent.run("q", options={"seed": 1})).value)
+
+reveal_type(agent.run_sync("q", options={"response_format": str}).value)
+reveal_type(agent.run_sync("q").value)
+"""
+
+
+def test_a_type_checker_knows_the_value_by_the_format(tmp_path):
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    told, _, status = mypy_api.run(["--strict", "--follow-imports=silent", str(file)])
+    revealed = re.findall(r'Revealed type is "([^"]*)"', told)
+    assert (status, revealed) == (0, ["list[int] | None", "int | None", "Any | None", "str | None", "Any | None"])
+
+
+def test_the_typed_options_are_all_options():
+    assert set(TypedOptions.__annotations__) == OPTION_NAMES
