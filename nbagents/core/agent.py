@@ -317,10 +317,12 @@ class Agent(BaseAgent):
             return run.response
 
         async def messages() -> AsyncGenerator[Message, None]:
+            given = 0
             async with aclosing(run_events(run)) as source:
-                async for event in source:
-                    if event.name == "message.added" and _is_in(run.added, event.payload["message"]):
-                        yield event.payload["message"]
+                async for _ in source:
+                    while given < run.settled:
+                        yield run.added[given]
+                        given += 1
 
         return ResponseStream(updates, finish, events=lambda: run_events(run), messages=messages)
 
@@ -338,10 +340,6 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(name, RUN_SETTINGS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(RUN_SETTINGS)}."
             raise ConfigurationError(f"A run has no argument {name!r}.", hint=hint)
-
-
-def _is_in(messages: Iterable[Message], message: Message) -> bool:
-    return any(message is one for one in messages)
 
 
 def _without_answers(message: Message) -> Message | None:

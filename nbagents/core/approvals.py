@@ -37,7 +37,7 @@ def hold_calls(run: RunContext, held: list[FunctionCall]) -> list[RunEvent]:
     run.stop_reason = "approval_required"
     requests = [request for call in held for request in _requests(run, call)]
     events = []
-    message = Message("assistant", requests, run.agent.name, new_id("msg"))
+    message = run.signed(Message("assistant", requests, run.agent.name, new_id("msg")))
     run.added.append(message)
     for request in requests:
         events.append(

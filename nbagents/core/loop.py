@@ -65,12 +65,15 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
             for event in await _finish(run):
                 yield event
         except BaseException as error:
+            remains: list[RunEvent] = []
             try:
-                await uninterrupted(_store_remains(run, error))
+                await uninterrupted(_store_remains(run, error, remains))
             finally:
                 ended = run.end(_stop_reason_of(error), error)
             if not isinstance(error, Exception):
                 raise  # cancelled, interrupted or left by the consumer: nobody is there to read another event
+            for event in remains:
+                yield event
             yield ended
             if isinstance(error, StopRun):
                 return
@@ -94,8 +97,8 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         run.warnings.append("No call waits for these approvals; they were ignored.")
         if not run.inputs:
             return
-    for message in run.inputs:
-        yield run.take(message, is_input=True)
+    for event in _take_inputs(run):
+        yield event
     if not run.transcript and not run.system and (run.thread.stores_locally or run.thread.id is None):
         return
     while True:
@@ -112,7 +115,8 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
             yield run.take(message)
         for event in note_reply(run):
             yield event
-        await run.announce(reply.messages)
+        if reply.calls:
+            await run.settle()  # what is not followed by anything may be the answer, which middleware may replace
         if closing:
             run.stop_reason = "max_steps"
         if not reply.calls or closing or _cut(reply) or (limit is not None and run.step >= limit):
@@ -120,6 +124,7 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
                 yield event
             if reply.calls and not closing and not _cut(reply):
                 await run.commit()
+                await run.settle()
                 continue
             if retry := _settle_output(run, reply):
                 for event in retry:
@@ -138,20 +143,30 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
 
 async def _finish(run: RunContext) -> list[RunEvent]:
     """Store the last turn, with the reply that middleware has put in the place of the model's."""
-    events = []
-    if run.reply_instead is not None:
-        if run.step == 0:  # the middleware answered without asking the model
-            events += [run.take(message, is_input=True) for message in run.inputs]
-        kept = [message for message in run.unstored if message.role != "assistant" or message.calls]
-        run.added = [message for message in run.added if message in kept or message not in run.unstored]
-        run.unstored = kept
-        for message in run.reply_instead:
-            events.append(run.take(message))
-        await run.announce(run.reply_instead)
+    events = _replace_answer(run, run.reply_instead) if run.reply_instead is not None else []
     await run.commit()
+    await run.settle()
     keep_unsent(run)
     await _tell_providers(run)
     return events
+
+
+def _replace_answer(run: RunContext, messages: list[Message]) -> list[RunEvent]:
+    """Put `messages` in the place of the model's last answer, if there is one; calls and their results stay."""
+    if run.stop_reason == "approval_required":
+        run.warnings.append("Calls wait for approval: there is no answer yet, and that of the middleware was ignored.")
+        return []
+    events = [] if run.asked else _take_inputs(run)
+    dropped = {id(message) for message in run.added[run.settled :] if message.role == "assistant" and not message.calls}
+    for kept in (run.added, run.unstored, run.transcript):
+        kept[:] = [message for message in kept if id(message) not in dropped]
+    events += _close_open_calls(run)
+    return [*events, *(run.take(message, shown=False) for message in messages)]
+
+
+def _take_inputs(run: RunContext) -> list[RunEvent]:
+    run.asked = True
+    return [run.take(message, is_input=True) for message in run.inputs]
 
 
 async def _answer_calls(
@@ -162,15 +177,14 @@ async def _answer_calls(
         async for event in events:
             yield event
     held = [call for call in run.open_calls if call in held or call.id in run.needed]
-    added = len(run.added)
-    for event in _take_results(run):
-        yield event
-    await run.announce(run.added[added:])
+    answered = _take_results(run)
     if held:
-        for event in hold_calls(run, held):
-            yield event
+        answered += hold_calls(run, held)
     else:
         await run.commit()
+    await run.settle()
+    for event in answered:
+        yield event
 
 
 def _take_results(run: RunContext) -> list[RunEvent]:
@@ -241,27 +255,41 @@ def _check_spent(run: RunContext) -> None:
         check_calls(one)
 
 
-async def _store_remains(run: RunContext, error: BaseException) -> None:
-    """Balance and store what a run that ended early has; without any model output the session stays as it was."""
+def _close_open_calls(run: RunContext) -> list[RunEvent]:
+    """Answer the calls that were under way when something ended them."""
+    events = []
     for call in run.open_calls:
         if call.id not in run.results:
             result = unanswered(call, "Interrupted: the run ended before this call had finished.")
-            run.tool_failed(call, result, status="cancelled")
+            events.append(run.tool_failed(call, result, status="cancelled"))
             run.results[call.id] = result
-    _take_results(run)
+    return [*events, *_take_results(run)]
+
+
+async def _store_remains(run: RunContext, error: BaseException, events: list[RunEvent]) -> None:
+    """Balance and store what a run that ended early has; without any model output the session stays as it was.
+
+    `events` gets what there is to tell of it.
+    """
+    events += _close_open_calls(run)
     if run.partial is not None:
         for message in run.partial.messages():
             texts = [content for content in message.contents if content not in message.calls]
             if texts:
-                run.take(replace(message, contents=tuple(texts), interrupted=True))
+                events.append(run.take(replace(message, contents=tuple(texts), interrupted=True)))
     if isinstance(error, StopRun):
-        run.take(Message("assistant", error.reply, run.agent.name, new_id("msg")))
+        reply = Message("assistant", error.reply, run.agent.name, new_id("msg"))
+        events.append(run.take(reply, shown=False))
     run.error, run.stop_reason = error, _stop_reason_of(error)
     try:
         if any(message.role == "assistant" for message in run.unstored):
             await run.commit()
     except Exception as failure:  # noqa: BLE001  what ended the run is the error to tell
         run.note_failure("The history", failure)
+    try:
+        await run.settle()
+    except Exception as failure:  # noqa: BLE001  as above
+        run.note_failure("on_message", failure)
     keep_unsent(run)
     try:
         await _tell_providers(run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 import traceback
 import warnings
@@ -25,6 +24,7 @@ from nbagents.core.results import error_text
 from nbagents.core.runlog import RunRecord, run_log
 from nbagents.core.secrets import redact
 from nbagents.core.sessions import AgentSession
+from nbagents.core.streamhooks import outcome
 from nbagents.core.tags import TagValue, current_tags
 from nbagents.core.threads import Thread
 from nbagents.core.tools import ApprovalNeeded
@@ -83,6 +83,8 @@ class RunContext:
         at_service: how many messages of the transcript the service has, where it stores the conversation.
         confirmed: the reply that is arriving has said under which id the service stores it.
         entered: context providers that were asked and are still to be told how the run ended.
+        asked: the inputs are in the transcript.
+        settled: how many messages of `added` will stay as they are; `on_message` knows of these.
         error: what ended the run early, for those who look after it.
         metadata: for middleware to keep things in; nothing here looks at it.
         tags: what the caller called runs like this one, and their parents.
@@ -138,6 +140,8 @@ class RunContext:
     at_service: int = 0
     confirmed: bool = False
     entered: list[ContextProvider] = field(default_factory=list)
+    asked: bool = False
+    settled: int = 0
     error: BaseException | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     tags: Mapping[str, TagValue] = field(default_factory=current_tags)
@@ -148,14 +152,14 @@ class RunContext:
         """The text of the run so far."""
         return joined_text(self.added)
 
-    def answer(self, messages: AgentRunInputs) -> None:
+    def answer(self, messages: AgentRunInputs, value: Any = None) -> None:
         """Give this answer instead of the model's last one; for middleware, with or without `call_next()`.
 
-        A text becomes one message of the agent.
+        A text becomes one message of the agent; `value` is that of the response.
         """
         given = [Message("assistant", messages)] if isinstance(messages, str) else normalize_messages(messages)
         named = [attributed(message, author_name=self.agent.name, message_id=new_id("msg")) for message in given]
-        self.reply_instead = named
+        self.reply_instead, self.value = named, value
 
     def event(self, name: str, payload: dict[str, Any], update: AgentResponseUpdate | None = None) -> RunEvent:
         """Make the next event and keep it, unless it is one that is only streamed."""
@@ -193,19 +197,28 @@ class RunContext:
             },
         )
 
-    def take(self, message: Message, *, is_input: bool = False) -> RunEvent:
-        """Add `message` to the conversation; it is stored with the next `commit`."""
-        message = attributed(
-            message,
-            created_at=time.time(),
-            run_id=self.run_id,
-            agent_id=self.agent.id,
-        )
+    def take(self, message: Message, *, is_input: bool = False, shown: bool = True) -> RunEvent:
+        """Add `message` to the conversation; it is stored with the next `commit`.
+
+        Args:
+            message: what is added.
+            is_input: it comes from the caller.
+            shown: its contents have gone out as updates already; if not, the event is their update.
+        """
+        message = self.signed(message)
         self.transcript.append(message)
         self.unstored.append(message)
         if not is_input:
             self.added.append(message)
-        return self.event("message.added", {"message": message})
+        update = None
+        if not shown or message.interrupted:
+            update = self.update(message, () if shown else message.contents)
+            update.interrupted = message.interrupted
+        return self.event("message.added", {"message": message}, update)
+
+    def signed(self, message: Message) -> Message:
+        """Return `message` with time, run and agent, where it has none yet."""
+        return attributed(message, created_at=time.time(), run_id=self.run_id, agent_id=self.agent.id)
 
     def update(self, message: Message, contents: Sequence[Content]) -> AgentResponseUpdate:
         """Return the increment that adds `contents` to `message`."""
@@ -264,14 +277,17 @@ class RunContext:
             return [*system, *self.transcript]
         return [*system, *self.transcript[: self.history], *self.provided, *self.transcript[self.history :]]
 
-    async def announce(self, messages: Sequence[Message]) -> None:
-        """Tell `on_message` of whole messages."""
+    async def settle(self) -> None:
+        """What `added` holds by now will stay: tell `on_message` of what is new, the one place where that happens."""
+        begin, self.settled = self.settled, len(self.added)
         if self.on_message is None:
             return
-        for message in messages:
-            outcome = self.on_message(message)
-            if inspect.isawaitable(outcome):
-                await outcome
+        for message in self.added[begin:]:
+            try:
+                await outcome(self.on_message(message))
+            except BaseException:
+                self.on_message = None  # it failed, or was cancelled in the middle: it is told nothing more
+                raise
 
     async def commit(self) -> None:
         """Store what is not stored yet, together."""
