@@ -491,6 +491,7 @@ reveal_type(agent.run_sync("q").value)
 """
 
 
+@pytest.mark.slow
 def test_a_type_checker_knows_the_value_by_the_format(tmp_path):
     file = tmp_path / "typed.py"
     file.write_text(TYPED)
