@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from nbagents.core.errors import ConfigurationError
@@ -39,13 +39,16 @@ _CHECKED: dict[str, tuple[type, ...]] = {
 def piece_to_dict(piece: Piece) -> dict[str, Any]:
     """Return `piece` as JSON-able values, without the fields that stand at their default."""
     record: dict[str, Any] = {"type": piece.type}
-    for f in fields(piece):
-        if f.name in _UNSTORED or f.name == "extra":
-            continue
-        value = getattr(piece, f.name)
-        if value != f.default:
-            record[f.name] = _plain(value)
+    for name, default in _stored_fields(type(piece)):
+        value = getattr(piece, name)
+        if value != default:
+            record[name] = _plain(value)
     return with_extra(record, piece.extra)
+
+
+@cache
+def _stored_fields(kind: type[Piece]) -> list[tuple[str, Any]]:
+    return [(f.name, f.default) for f in fields(kind) if f.name not in _UNSTORED and f.name != "extra"]
 
 
 def piece_from_dict(kind: type[P], record: Mapping[str, Any], nested: Mapping[str, type[Piece]]) -> P:
@@ -74,6 +77,8 @@ def with_extra(record: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[
 
 
 def _plain(value: Any) -> Any:
+    if type(value) is str:
+        return value
     if isinstance(value, Piece):
         return piece_to_dict(value)
     if isinstance(value, Usage):
