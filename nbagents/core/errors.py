@@ -6,6 +6,7 @@ NBAgentsError
 ├── SessionError
 │   ├── ThreadDeletedError      the thread was deleted
 │   └── ReentrantRunError       a run asks for the session that it is itself running in
+├── StoreError                  runs cannot be written, read or loaded
 ├── ToolError                   text that a tool wants the model to read
 ├── ReplayMissError             a recording holds no reply for this request
 ├── ModelError                  the call to the model failed
@@ -116,6 +117,12 @@ class ReentrantRunError(SessionError):
     """A run asked for the session that it is itself running in."""
 
     default_code = "reentrant_run"
+
+
+class StoreError(NBAgentsError):
+    """Runs cannot be written to where they are kept, or read from there."""
+
+    default_code = "store"
 
 
 class ToolError(NBAgentsError):

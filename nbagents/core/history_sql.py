@@ -47,7 +47,7 @@ class SQLHistoryProvider(HistoryProvider):
         try:
             self._database = _database(url)
         except ModuleNotFoundError as error:
-            raise _missing(error.name or str(error)) from error
+            raise missing_package("SQLHistoryProvider", error.name or str(error)) from error
         self._rows = ReadBefore(_parse)
         self._closed = False
         # Without close(): nothing stays open when this is dropped.
@@ -99,9 +99,10 @@ class SQLHistoryProvider(HistoryProvider):
 
 
 def _database(url: str) -> HistoryDatabase:
-    from nbagents.core.history_tables import HistoryDatabase, parsed_url
+    from nbagents.core.databases import parsed_url
+    from nbagents.core.history_tables import HistoryDatabase
 
-    return HistoryDatabase(parsed_url(url))
+    return HistoryDatabase(parsed_url(url, "SQLHistoryProvider"))
 
 
 def _parse(row: str) -> list[Message]:
@@ -112,9 +113,10 @@ def _parse(row: str) -> list[Message]:
     return messages_from([record])
 
 
-def _missing(module: str) -> ConfigurationError:
+def missing_package(user: str, module: str) -> ConfigurationError:
+    """Return the error of `user`, which needs `module` for its database."""
     packages = {"sqlalchemy": "sqlalchemy>=2", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
     package = packages.get(module, module)
     return ConfigurationError(
-        f"SQLHistoryProvider needs the package {module!r} for this database.", hint=f'pip install "{package}"'
+        f"{user} needs the package {module!r} for this database.", hint=f'pip install "{package}"'
     )
