@@ -20,7 +20,7 @@ from nbagents.core.errors import (
 from nbagents.core.events import RunEvent
 from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
-from nbagents.core.middleware import StopRun, stream_through
+from nbagents.core.middleware import StopRun, run_through
 from nbagents.core.modelcalls import Reply, request_reply
 from nbagents.core.outputs import UnfitReply, check_whole
 from nbagents.core.results import error_text
@@ -58,7 +58,7 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
             for provider in run.agent.context_providers:
                 await provider.before_run(run)
                 run.entered.append(provider)
-            events = stream_through(run.middleware.run, run, lambda: _conversation(run))
+            events = run_through(run.middleware.run, run, lambda: _conversation(run))
             async with aclosing(events):
                 async for event in events:
                     yield event

@@ -11,14 +11,17 @@ import inspect
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbagents.core.clients import ChatRequest
-from nbagents.core.content import FunctionCall
+from nbagents.core.content import FunctionCall, UsageContent
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.folding import UpdateFolder
+from nbagents.core.options import UNSET
 from nbagents.core.responses import ChatResponse
+from nbagents.core.streamhooks import outcome
 from nbagents.core.tools import FunctionTool
 from nbagents.core.updates import ChatResponseUpdate
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CallNext = Callable[[], Awaitable[None]]
 Middleware = Callable[[Any, CallNext], Coroutine[Any, Any, None]]
+OnUpdate = Callable[[ChatResponseUpdate], ChatResponseUpdate | Awaitable[ChatResponseUpdate | None] | None]
 
 
 class StopRun(Exception):
@@ -46,13 +50,14 @@ class ChatContext:
         run: the run.
         request: what the client gets; put another one here before `call_next()`.
         response: the reply, after `call_next()`; put one here to replace it, or instead of calling.
-        on_update: called with each update as it passes; return it, another one, or None to drop it.
+        on_update: set it before `call_next()`. It is called with each update as it passes and returns it, another one,
+            or None to drop what it says; it may be async. Each middleware has its own, the innermost is called first.
     """
 
     run: RunContext
     request: ChatRequest
     response: ChatResponse | None = None
-    on_update: Callable[[ChatResponseUpdate], ChatResponseUpdate | None] | None = None
+    on_update: OnUpdate | None = None
 
 
 @dataclass(slots=True)
@@ -65,13 +70,14 @@ class FunctionContext:
         call: the call as the model made it.
         arguments: what the tool gets; change it before `call_next()`.
         result: what the tool returned, after `call_next()`; put a value here to replace it, or instead of calling.
+            `UNSET` until there is one.
     """
 
     run: RunContext
     tool: FunctionTool
     call: FunctionCall
     arguments: dict[str, Any]
-    result: Any = None
+    result: Any = UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +105,92 @@ class MiddlewareChain:
         return MiddlewareChain([*self.run, *inner.run], [*self.chat, *inner.chat], [*self.function, *inner.function])
 
 
-def stream_through(
-    middleware: Sequence[Middleware], context: Any, source: Callable[[], AsyncGenerator[T, None]]
+def run_through(
+    middleware: Sequence[Middleware], context: RunContext, source: Callable[[], AsyncGenerator[T, None]]
 ) -> AsyncGenerator[T, None]:
-    """Yield what `source()` yields, with `middleware` around it."""
+    """Yield the events that `source()` yields, with `middleware` around it."""
     for one in reversed(middleware):
-        source = partial(_stream_through_one, one, context, source)
+        source = partial(_stream_through_one, one, context, source, lambda: context.reply_instead is not None)
+    return source()
+
+
+def reply_through(
+    middleware: Sequence[Middleware],
+    context: ChatContext,
+    source: Callable[[], AsyncGenerator[ChatResponseUpdate, None]],
+) -> AsyncGenerator[ChatResponseUpdate, None]:
+    """Yield the updates that `source()` yields, with `middleware` around it.
+
+    A response that one puts in the place of the reply comes after what has been seen of that, and counts instead.
+    """
+    for one in reversed(middleware):
+        source = partial(_reply_through_one, one, context, source)
     return source()
 
 
 async def call_through(
     middleware: Sequence[Middleware], context: FunctionContext, call: Callable[[], Awaitable[None]]
 ) -> None:
-    """Await `call()` with `middleware` around it."""
+    """Await `call()` with `middleware` around it.
+
+    Raises:
+        ConfigurationError: there is no result: the tool was not called, or failed unheard, and nothing was put there.
+    """
     for one in reversed(middleware):
         call = partial(one, context, call)
     await call()
+    if context.result is UNSET:
+        raise ConfigurationError(
+            "The middleware gave no result.", hint="Await call_next(), or set context.result, also to None."
+        )
+
+
+async def _reply_through_one(
+    middleware: Middleware, context: ChatContext, source: Callable[[], AsyncGenerator[ChatResponseUpdate, None]]
+) -> AsyncGenerator[ChatResponseUpdate, None]:
+    inner: ChatResponse | None = None
+
+    async def reply() -> AsyncGenerator[ChatResponseUpdate, None]:
+        nonlocal inner
+        hook, context.on_update = context.on_update, None
+        folder, partial_reply = UpdateFolder(), context.run.partial
+        async with aclosing(source()) as updates:
+            async for update in updates:
+                if context.run.partial is not partial_reply:  # replaced further inside
+                    folder, partial_reply = UpdateFolder(), context.run.partial
+                passed = update if hook is None else await _hooked(hook, update)
+                folder.add(passed)
+                yield passed
+        context.response = inner = ChatResponse.from_folder(folder)
+
+    answered = _stream_through_one(middleware, context, reply, lambda: context.response is not None)
+    async with aclosing(answered) as updates:
+        async for update in updates:
+            yield update
+    response = context.response
+    if response is None or response is inner:
+        return
+    context.run.partial = UpdateFolder()
+    for update in response.to_updates():
+        update.finish_reason = response.finish_reason or "stop"
+        yield update
+    if response.usage is None and inner is not None and inner.usage is not None:
+        yield ChatResponseUpdate((UsageContent(inner.usage),))  # what the model said counts no more; what it cost does
+
+
+async def _hooked(hook: OnUpdate, update: ChatResponseUpdate) -> ChatResponseUpdate:
+    """What `hook` makes of `update`; one that it drops still tells of usage and of the end."""
+    passed = await outcome(hook(update))
+    if isinstance(passed, ChatResponseUpdate):
+        return passed
+    return replace(update, contents=[content for content in update.contents if isinstance(content, UsageContent)])
 
 
 async def _stream_through_one(
-    middleware: Middleware, context: Any, source: Callable[[], AsyncGenerator[T, None]]
+    middleware: Middleware,
+    context: Any,
+    source: Callable[[], AsyncGenerator[T, None]],
+    answered: Callable[[], bool],
 ) -> AsyncGenerator[T, None]:
     work = middleware(context, _pass_on)
     error: BaseException | None = None
@@ -138,6 +210,11 @@ async def _stream_through_one(
                 raise
             except BaseException as raised:  # noqa: BLE001  call_next() raises it inside the middleware
                 error = raised
+        if (error is not None or not passed) and not answered():
+            raise error or ConfigurationError(
+                f"The middleware {_name_of(middleware)!r} neither awaited call_next() nor gave an answer.",
+                hint="Await call_next(); or call context.answer(...), around a model request set context.response.",
+            )
     finally:
         work.close()
 

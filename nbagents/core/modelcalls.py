@@ -16,9 +16,8 @@ from nbagents.core.events import RunEvent
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
-from nbagents.core.middleware import ChatContext, stream_through
+from nbagents.core.middleware import ChatContext, reply_through
 from nbagents.core.options import TOOL_OPTIONS
-from nbagents.core.responses import ChatResponse
 from nbagents.core.run import RunContext, describe_error
 from nbagents.core.service_history import note_conversation
 from nbagents.core.toolset import named_choice, offered
@@ -66,7 +65,7 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
                 raise
             wait = _backoff(error, attempt)
             yield run.event("llm.retried", {"attempt": attempt, "wait_s": wait, "error": describe_error(error)})
-        await asyncio.sleep(wait)
+        await _pause(wait, run.deadline)
 
 
 def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
@@ -97,7 +96,8 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
     yield run.event("llm.requested", call.facts())
     source = _reply_of_client(run, request)
     if run.middleware.chat:
-        source = _through_middleware(run, request)
+        context = ChatContext(run, request)
+        source = reply_through(run.middleware.chat, context, lambda: _reply_of_client(run, context.request))
     if run.deadline is not None:
         source = _until(run.deadline, source)
     breathed = time.perf_counter()
@@ -124,35 +124,6 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
 def _reply_of_client(run: RunContext, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
     client = run.agent.client
     return client.generate(request) if isinstance(client, BaseChatClient) else generate_from(client, request)
-
-
-async def _through_middleware(run: RunContext, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
-    """The reply with the chat middleware around it; a response that it puts in its place comes instead."""
-    context = ChatContext(run, request)
-    folder = UpdateFolder()
-    of_model: ChatResponse | None = None
-
-    async def reply() -> AsyncGenerator[ChatResponseUpdate, None]:
-        nonlocal of_model
-        async with aclosing(_reply_of_client(run, context.request)) as updates:
-            async for update in updates:
-                passed = context.on_update(update) if context.on_update else update
-                if passed is not None:
-                    folder.add(passed)
-                    yield passed
-        context.response = of_model = ChatResponse.from_folder(folder)
-
-    async with aclosing(stream_through(run.middleware.chat, context, reply)) as updates:
-        async for update in updates:
-            yield update
-    response = context.response
-    if response is None or response is of_model:
-        return
-    run.partial = UpdateFolder()  # what the model said does not count any more; what it cost does
-    response.finish_reason = response.finish_reason or "stop"
-    response.usage = response.usage or folder.usage
-    for update in response.to_updates():
-        yield update
 
 
 class _ModelCall:
@@ -190,6 +161,8 @@ class _ModelCall:
     def take(self, update: ChatResponseUpdate) -> list[RunEvent]:
         """Fold `update` and return it as events."""
         run = self.run
+        if update.starts_message and not update.message_id:
+            self.message_id = new_id("msg")
         own = AgentResponseUpdate(
             contents=update.contents,
             role=update.role or "assistant",
@@ -200,6 +173,9 @@ class _ModelCall:
             model=update.model,
             finish_reason=update.finish_reason,
             created_at=update.created_at or self.created_at,
+            starts_message=update.starts_message,
+            interrupted=update.interrupted,
+            extra=update.extra,
             replayed=update.replayed,
             raw=update.raw,
             agent_id=run.agent.id,
@@ -330,6 +306,14 @@ async def _until(
             except TimeoutError as error:
                 raise timed_out() from error
             yield update
+
+
+async def _pause(seconds: float, deadline: float | None) -> None:
+    """Wait, at most until the moment `deadline`."""
+    left = seconds if deadline is None else min(seconds, max(deadline - time.monotonic(), 0))
+    await asyncio.sleep(left)
+    if left < seconds:
+        raise timed_out()
 
 
 def timed_out() -> RunTimeoutError:

@@ -7,13 +7,16 @@ import pytest
 
 from nbagents import (
     Agent,
+    AgentResponse,
     ChatContext,
     ChatResponse,
     FunctionContext,
     Message,
+    RunBudget,
     RunContext,
     ScriptedChatClient,
     StopRun,
+    TextContent,
     run_log,
     tool,
     tool_call,
@@ -86,12 +89,116 @@ async def test_run_middleware_answers_without_asking_the_model(ask):
     assert [m.text for m in await agent.thread(session).get_messages()] == ["q", "from the cache"]
 
 
-async def test_run_middleware_that_does_nothing_gives_a_response_all_the_same(ask):
-    async def nothing(context: RunContext, call_next):
+@pytest.mark.parametrize("around", [RunContext, ChatContext, FunctionContext])
+async def test_middleware_that_gives_nothing_fails_closed(ask, around):
+    """A guard that forgets to answer lets nothing through, and never gives None."""
+
+    async def nothing(context, call_next):
         pass
 
-    response = await ask(agent_with(nothing), "q")
-    assert (response.text, response.messages, response.stop_reason) == ("", [], "completed")
+    nothing.__annotations__["context"] = around
+    agent = agent_with(nothing, script=[[tool_call("add", a=1, b=2)], "ok"])
+    session = agent.create_session()
+    if around is FunctionContext:
+        response = await ask(agent, "q", session=session)
+        assert "gave no result" in response.messages[1].results[0].error
+        return
+    with pytest.raises(ConfigurationError, match=r"'nothing' neither awaited call_next\(\) nor gave an answer"):
+        await ask(agent, "q", session=session)
+    assert (agent.client.requests, await agent.thread(session).get_messages()) == ([], [])
+
+
+@pytest.mark.parametrize("around", [RunContext, ChatContext])
+async def test_an_error_that_middleware_swallows_without_an_answer_goes_on(ask, around):
+    async def mute(context, call_next):
+        try:
+            await call_next()
+        except Exception:
+            return
+
+    mute.__annotations__["context"] = around
+    with pytest.raises(ServerError, match="down"):
+        await ask(agent_with(mute, script=[["so ", ServerError("down")]]), "q")
+
+
+async def test_a_cancellation_that_middleware_swallows_goes_on():
+    async def mute(context: RunContext, call_next):
+        try:
+            await call_next()
+        except asyncio.CancelledError:
+            return
+
+    agent = Agent(ScriptedChatClient(["one two three"], delay=5), middleware=[mute])
+    task = asyncio.create_task(agent.run("q"))
+    while not agent.client.requests:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert run_log().runs()[-1].events[-1].payload["stop_reason"] == "cancelled"
+
+
+async def test_function_middleware_may_give_none_as_the_result(ask):
+    async def skip(context: FunctionContext, call_next):
+        context.result = None
+
+    response = await ask(agent_with(skip, script=[[tool_call("add", a=1, b=2)], "ok"]), "q")
+    assert (response.messages[1].results[0].error, response.text) == (None, "ok")
+
+
+async def test_an_answer_for_an_error_in_the_middle_of_calls_leaves_a_balanced_session(ask):
+    async def comfort(context: RunContext, call_next):
+        try:
+            await call_next()
+        except NBAgentsError:
+            context.answer("That took too long.")
+
+    @tool
+    async def slow() -> str:
+        await asyncio.sleep(30)
+
+    agent = agent_with(
+        comfort, script=[["Sure. ", tool_call("slow"), tool_call("add", a=1, b=2)], "ok"], tools=[slow, add]
+    )
+    session = agent.create_session()
+    response = await ask(agent, "q", session=session, budget=RunBudget(max_duration_ms=100))
+    assert [m.role for m in response.messages] == ["assistant", "tool", "tool", "assistant"]
+    assert (response.messages[-1].text, response.stop_reason) == ("That took too long.", "completed")
+    stored = await agent.thread(session).get_messages()
+    assert_balanced(stored)
+    assert stored[1:] == response.messages
+
+
+async def test_an_answer_in_the_place_of_the_model_takes_the_question_once(ask):
+    """Also where the budget was used up after the question had been taken."""
+
+    async def comfort(context: RunContext, call_next):
+        try:
+            await call_next()
+        except NBAgentsError:
+            context.answer("No money.", value=7)
+
+    agent = agent_with(comfort)
+    session = agent.create_session()
+    response = await ask(agent, "q", session=session, budget=RunBudget(max_tokens=0))
+    assert (response.text, response.value, agent.client.requests) == ("No money.", 7, [])
+    assert [m.text for m in await agent.thread(session).get_messages()] == ["q", "No money."]
+
+
+async def test_while_calls_wait_there_is_no_answer_to_replace(ask):
+    async def shout(context: RunContext, call_next):
+        await call_next()
+        context.answer(context.text.upper())
+
+    guarded = tool(name="add", approval="always")(lambda a, b: a + b)
+    agent = agent_with(shout, script=[["Sure. ", tool_call("add", a=1, b=2)], "three"], tools=[guarded])
+    session = agent.create_session()
+    response = await ask(agent, "q", session=session)
+    assert (response.stop_reason, response.text, len(response.approvals)) == ("approval_required", "Sure. ", 1)
+    assert "Calls wait" in response.warnings[0]
+    response = await ask(agent, response.approvals[0].approve(), session=session)
+    assert response.text == "THREE"
+    assert [m.text for m in await agent.thread(session).get_messages() if m.role != "tool"] == ["q", "Sure. ", "THREE"]
 
 
 async def test_middleware_that_fails_fails_the_run(ask):
@@ -152,6 +259,58 @@ async def test_chat_middleware_sees_each_update_as_it_passes():
     stream = agent_with(mask, script=["one two three"]).run("q", stream=True)
     assert [u.text async for u in stream if u.text] == ["one ", "three"]
     assert (await stream.get_final_response()).text == "one three"
+
+
+async def test_each_chat_middleware_has_its_own_update_hook_and_the_outer_sees_what_the_inner_gives(ask):
+    """Also a response that the inner one has put in the place of the model's."""
+
+    def rewriting(name, replacement=None):
+        async def middleware(context: ChatContext, call_next):
+            async def note(update):
+                await asyncio.sleep(0)
+                return replace(update, contents=[TextContent(f"{update.text}<{name}>")]) if update.text else update
+
+            context.on_update = note
+            await call_next()
+            seen.append((name, context.response.text))
+            if replacement:
+                context.response = ChatResponse([Message("assistant", replacement)])
+
+        return middleware
+
+    seen = []
+    response = await ask(agent_with(rewriting("outer"), rewriting("inner"), script=[[TextContent("one")]]), "q")
+    assert response.text == "one<inner><outer>"
+    assert seen == [("inner", "one<inner>"), ("outer", "one<inner><outer>")]
+    agent = agent_with(rewriting("outer"), rewriting("inner", "new"), script=[[TextContent("one")]])
+    session = agent.create_session()
+    assert (await ask(agent, "q", session=session)).text == "new<outer>"
+    assert [m.text for m in await agent.thread(session).get_messages()] == ["q", "new<outer>"]
+
+
+async def test_an_update_that_a_hook_drops_still_ends_the_reply(ask):
+    async def mute(context: ChatContext, call_next):
+        context.on_update = lambda update: None
+        await call_next()
+
+    response = await ask(agent_with(mute), "q")
+    assert (response.text, response.stop_reason) == ("", "completed")
+    assert response.usage.output_tokens
+
+
+async def test_what_middleware_answers_is_streamed_too():
+    async def cached(context: RunContext, call_next):
+        context.answer("from the cache")
+
+    async def stop(context: ChatContext, call_next):
+        raise StopRun("enough")
+
+    for middleware, text in ((cached, "from the cache"), (stop, "enough")):
+        stream = agent_with(middleware).run("q", stream=True)
+        updates = [update async for update in stream]
+        response = await stream.get_final_response()
+        assert AgentResponse.from_updates(updates).text == response.text == text
+        assert all(update.author_name for update in updates)
 
 
 async def test_function_middleware_changes_arguments_and_result(ask):
