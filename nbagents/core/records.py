@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from nbagents.core.errors import ConfigurationError
@@ -39,16 +39,23 @@ _CHECKED: dict[str, tuple[type, ...]] = {
 def piece_to_dict(piece: Piece) -> dict[str, Any]:
     """Return `piece` as JSON-able values, without the fields that stand at their default."""
     record: dict[str, Any] = {"type": piece.type}
-    for name, default in _stored_fields(type(piece)):
+    for name, default in _stored_fields(piece):
         value = getattr(piece, name)
         if value != default:
             record[name] = _plain(value)
     return with_extra(record, piece.extra)
 
 
-@cache
-def _stored_fields(kind: type[Piece]) -> list[tuple[str, Any]]:
-    return [(f.name, f.default) for f in fields(kind) if f.name not in _UNSTORED and f.name != "extra"]
+def _stored_fields(piece: Piece) -> list[tuple[str, Any]]:
+    """The names and defaults of the fields that are written; asked for once for each kind."""
+    known = _fields_of_type.get(piece.type)
+    if known is None:
+        known = [(f.name, f.default) for f in fields(piece) if f.name not in _UNSTORED and f.name != "extra"]
+        _fields_of_type[piece.type] = known
+    return known
+
+
+_fields_of_type: dict[str, list[tuple[str, Any]]] = {}
 
 
 def piece_from_dict(kind: type[P], record: Mapping[str, Any], nested: Mapping[str, type[Piece]]) -> P:
