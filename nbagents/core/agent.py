@@ -30,7 +30,7 @@ from nbagents.core.subagents import ChildSession, agent_tool
 from nbagents.core.templates import PromptTemplate, as_template
 from nbagents.core.threads import Thread, thread_of
 from nbagents.core.tools import FunctionTool
-from nbagents.core.toolset import Tool, check_tools, collect_tools, tools_of_run, warn_of_unused
+from nbagents.core.toolset import Tool, check_tools, collect_tools, tools_of_run, usable, warn_of_unused
 from nbagents.core.updates import AgentResponseUpdate
 
 RUN_SETTINGS = (
@@ -265,7 +265,7 @@ class Agent(BaseAgent):
             answers=answers,
             system=self._system_message(values),
             arguments=values,
-            tools=self._tools_of_run(tools),
+            tools=self.tools_with(self.tools, tools),
             options={k: v for k, v in merged.items() if k != "response_format" or output is None},
             client_kwargs=dict(client_kwargs or {}),
             budget=chosen,
@@ -276,11 +276,16 @@ class Agent(BaseAgent):
             parent=current_run.get(),
         )
 
-    def _tools_of_run(self, tools: Iterable[Any] | Any | None) -> dict[str, Tool]:
-        chosen = tools_of_run(self.tools, tools)
-        if tools is not None:
+    def tools_with(self, own: Iterable[Tool], more: Iterable[Any] | Any | None) -> dict[str, Tool]:
+        """Return the tools of a run by name: `own` and `more`, without functions where its client calls none.
+
+        Raises:
+            ConfigurationError: a tool that cannot be sent, or two of one name.
+        """
+        chosen = tools_of_run(own, more)
+        if more is not None:
             self._check_tools(chosen.values())
-        return chosen
+        return usable(self.client, chosen)
 
     def _check_tools(self, tools: Iterable[Tool]) -> None:
         check_tools(self.client, tools)

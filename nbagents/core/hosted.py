@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from nbagents.core.errors import ConfigurationError
 from nbagents.core.media import DataContent
 from nbagents.core.records import Piece
 
@@ -46,10 +47,19 @@ class HostedTool:
     Attributes:
         type: the service's word for it, such as `web_search`.
         options: its settings, in the service's words.
+
+    Raises:
+        ConfigurationError: no type, or options that are no mapping.
     """
 
     type: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.type, str) or not self.type:
+            raise ConfigurationError(f"The type of a hosted tool is a word of its service, not {self.type!r}.")
+        if not isinstance(self.options, Mapping):
+            raise ConfigurationError(f"The options of a hosted tool are a mapping, not {self.options!r}.")
 
     @property
     def name(self) -> str:

@@ -70,7 +70,7 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
 
 def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
     client = run.agent.client
-    tools = offered(client, run.tools.values()) if offer_tools and run.tools else []
+    tools = offered(run.tools.values()) if offer_tools else []
     options = run.options
     if not tools and not TOOL_OPTIONS.isdisjoint(options):
         options = {k: v for k, v in options.items() if k not in TOOL_OPTIONS}

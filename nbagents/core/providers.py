@@ -9,7 +9,6 @@ from nbagents.core.errors import ConfigurationError
 from nbagents.core.history import HistoryProvider
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.middleware import Middleware, MiddlewareChain
-from nbagents.core.toolset import check_tools, tools_of_run
 
 if TYPE_CHECKING:
     from nbagents.core.run import RunContext
@@ -80,8 +79,7 @@ class ContextProvider:
             lines = [context.system.text] if context.system else []
             context.system = Message("system", "\n".join([*lines, instructions]))
         if tools is not None:
-            context.tools = tools_of_run(context.tools.values(), tools)
-            check_tools(context.agent.client, context.tools.values())
+            context.tools = context.agent.tools_with(context.tools.values(), tools)
         if middleware is not None:
             context.middleware = context.middleware.inside(MiddlewareChain.of(middleware))
 

@@ -73,14 +73,16 @@ def check_tools(client: Any, tools: Iterable[Tool]) -> None:
             )
 
 
-def offered(client: Any, tools: Iterable[Tool]) -> list[ToolDefinition | HostedTool]:
-    """Return what a request offers the model; functions only where it can call them."""
-    calls = getattr(client, "supports_tools", True)
-    return [
-        one.definition if isinstance(one, FunctionTool) else one
-        for one in tools
-        if calls or not isinstance(one, FunctionTool)
-    ]
+def offered(tools: Iterable[Tool]) -> list[ToolDefinition | HostedTool]:
+    """Return what a request offers the model."""
+    return [one.definition if isinstance(one, FunctionTool) else one for one in tools]
+
+
+def usable(client: Any, tools: dict[str, Tool]) -> dict[str, Tool]:
+    """Return `tools` without functions, where the model of `client` cannot call any."""
+    if getattr(client, "supports_tools", True):
+        return tools
+    return {name: one for name, one in tools.items() if not isinstance(one, FunctionTool)}
 
 
 def warn_of_unused(client: Any, tools: Iterable[Tool], agent_name: str) -> bool:
