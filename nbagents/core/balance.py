@@ -18,7 +18,7 @@ def balanced(messages: Sequence[Message]) -> list[Message]:
 
     A call without a result is answered as interrupted; a result without a call, or a second one, is left out.
     """
-    return list(messages if _is_balanced(messages) else _repaired(messages))
+    return list(messages) if _is_balanced(messages) else list(_repaired(messages))
 
 
 def _is_balanced(messages: Sequence[Message]) -> bool:

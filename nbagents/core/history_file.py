@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import warnings
+from codecs import BOM_UTF8
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -139,7 +140,7 @@ def _read(path: Path, lines: ReadBefore[bytes]) -> tuple[list[Message], list[int
         raise _failed("read", path, error) from error
     messages: list[Message] = []
     torn = []
-    for number, line in enumerate(content.split(b"\n"), 1):
+    for number, line in enumerate(content.removeprefix(BOM_UTF8).split(b"\n"), 1):
         line = line.strip(_BLANK)
         try:
             messages += lines.messages(line) if line else []
@@ -169,7 +170,7 @@ def _append(path: Path, line: bytes) -> None:
         with _opened_to_append(path) as file, _locked(file, exclusive=True):
             if file.seek(0, os.SEEK_END):
                 file.seek(0)
-                if file.read(1) not in (b"{", b"\n", b"\0"):
+                if file.read(4).removeprefix(BOM_UTF8)[:1] not in (b"{", b"\n", b"\0", b""):
                     raise _foreign(path, 1)
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":  # a line that a crash has cut must not swallow this one

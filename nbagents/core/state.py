@@ -108,7 +108,7 @@ def encode_state(state: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: a value that would not come back as it was, naming its place.
     """
-    return {key: _encode(value, _Place(key)) for key, value in state.items() if _is_key(key, "")}
+    return {key: _encode(value, _Place(key)) for key, value in list(state.items()) if _is_key(key, "")}
 
 
 def decode_state(record: Any) -> dict[str, Any]:
@@ -147,14 +147,14 @@ class _Place:
 
 def _items(value: Mapping[str, Any], place: _Place) -> Iterator[tuple[str, Any, _Place]]:
     around = place.inside(value)
-    for key, item in value.items():
+    for key, item in list(value.items()):  # a run in another thread may be adding to it
         if _is_key(key, place.path):
             yield key, item, _Place(f"{place.path}.{key}", around)
 
 
 def _elements(value: list[Any] | tuple[Any, ...], place: _Place) -> Iterator[tuple[Any, _Place]]:
     around = place.inside(value)
-    for number, item in enumerate(value):
+    for number, item in enumerate(list(value)):
         yield item, _Place(f"{place.path}[{number}]", around)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from nbagents.core.errors import ConfigurationError, SessionError, ThreadDeletedError
@@ -120,9 +120,20 @@ class LocalThread(Thread):
             self.check()
 
     async def get_messages(self) -> list[Message]:
-        """Return the messages, oldest first."""
+        """Return the messages, oldest first.
+
+        Raises:
+            SessionError: the history gave something else.
+        """
         self.check()
-        return await self.history.get_messages(self.session)
+        found = await self.history.get_messages(self.session)
+        messages = list(found) if isinstance(found, Iterable) else [found]
+        for strange in set(map(type, messages)) - {Message}:
+            raise SessionError(
+                f"{type(self.history).__name__} gave a {strange.__name__} among the messages of {self.id!r}.",
+                hint="get_messages(session) returns a list of Message; Message.from_dict(...) makes one of a dict.",
+            )
+        return messages
 
 
 class ServiceThread(Thread):

@@ -22,7 +22,7 @@ from nbagents.core.run import RunContext, current_run
 from nbagents.core.secrets import redact
 from nbagents.core.tools import ApprovalNeeded, ArgumentsError, FunctionTool, ToolContext, run_in_thread, stays_here
 from nbagents.core.toolset import find_tool
-from nbagents.core.turns import held_turns
+from nbagents.core.turns import current_turn, held_turns
 
 RAW_ARGUMENTS_SHOWN = 500
 
@@ -108,7 +108,7 @@ def check_calls(run: RunContext) -> None:
 def _context_of_tools(run: RunContext) -> contextvars.Context:
     """The caller's context, in which the session counts as held and new runs as children of this one."""
     context = contextvars.copy_context()
-    context.run(held_turns.set, held_turns.get() | {run.thread.turn_key})
+    context.run(held_turns.set, held_turns.get() | {current_turn(run.thread.turn_key)})
     context.run(current_run.set, run)
     return context
 

@@ -7,15 +7,19 @@ import threading
 from collections import deque
 from collections.abc import Hashable
 from contextvars import ContextVar
+from itertools import count
 
 from nbagents.core.errors import ReentrantRunError
 
-held_turns: ContextVar[frozenset[Hashable]] = ContextVar("held_turns", default=frozenset())
-"""The sessions whose runs the current code is part of; set for the tools that a run calls."""
+held_turns: ContextVar[frozenset[tuple[Hashable, int]]] = ContextVar("held_turns", default=frozenset())
+"""The turns that the current code is part of, as `current_turn` gave them; set for the tools that a run calls."""
 
 _lock = threading.Lock()
+_numbers = count()
+_turns: dict[Hashable, int] = {}
+"""A key is there while somebody holds the turn, with the turn's number."""
 _waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
-"""A key is there while somebody holds the turn; its queue has those who wait, each on a future of its own loop."""
+"""Those who wait for a turn that is held, each on a future of its own loop."""
 
 
 async def take_turn(key: Hashable) -> None:
@@ -24,14 +28,14 @@ async def take_turn(key: Hashable) -> None:
     Raises:
         ReentrantRunError: the caller is part of the run that holds it: it would wait for itself.
     """
-    if key in held_turns.get():
+    if current_turn(key) in held_turns.get():
         raise ReentrantRunError(
             "A tool started a run on the session that it is itself running in.",
             hint="Give that run a session of its own.",
         )
     with _lock:
-        if key not in _waiting:
-            _waiting[key] = deque()
+        if key not in _turns:
+            _turns[key], _waiting[key] = next(_numbers), deque()
             return
         future = asyncio.get_running_loop().create_future()
         _waiting[key].append(future)
@@ -47,10 +51,16 @@ async def take_turn(key: Hashable) -> None:
         raise
 
 
+def current_turn(key: Hashable) -> tuple[Hashable, int]:
+    """Return what tells the turn that is held at `key` from all others; what outlives its run is no part of it."""
+    return key, _turns.get(key, -1)
+
+
 def end_turn(key: Hashable) -> None:
     """Let the next one in."""
     with _lock:
         queue = _waiting[key]
+        _turns[key] = next(_numbers)
         while queue:
             future = queue.popleft()
             try:
@@ -58,7 +68,7 @@ def end_turn(key: Hashable) -> None:
             except RuntimeError:
                 continue  # its loop is closed, nobody waits there any more
             return
-        del _waiting[key]
+        del _turns[key], _waiting[key]
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -189,6 +189,15 @@ async def test_a_newer_version_and_unknown_content_say_where_they_are(history):
         await texts(history)
 
 
+async def test_a_file_that_an_editor_has_saved_with_its_own_marks_goes_on(history):
+    """A byte order mark and CRLF, as Windows and git write them."""
+    await turns(history, "one")
+    path = history.path_of(TRIP)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    await turns(history, "two")
+    assert await texts(history) == ["q", "one", "q", "two"]
+
+
 def test_what_is_no_folder_is_an_error_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     for wrong in (None, 3, "", b"x", tmp_path / "file"):

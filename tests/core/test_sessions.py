@@ -20,7 +20,7 @@ from nbagents import (
     tool_call,
 )
 from nbagents.clients.chat_wire import wire_messages
-from nbagents.core.errors import NBAgentsError, ServerError
+from nbagents.core.errors import NBAgentsError, ServerError, SessionError, ThreadDeletedError
 from tests.support.strict import refusal
 
 
@@ -206,3 +206,68 @@ async def test_messages_of_the_same_text_are_all_kept(ask):
     for _ in range(3):
         await ask(agent, [same, same], session=session)
     assert [m.text for m in session.state["messages"]] == ["again", "again", "ok"] * 3
+
+
+async def test_work_that_a_tool_leaves_behind_may_use_the_session_once_the_run_has_ended(ask):
+    followed = []
+
+    @tool
+    async def plan(context: ToolContext) -> str:
+        async def follow_up():
+            await ended.wait()
+            return (await agent.run("Now.", session=context.session)).text
+
+        followed.append(asyncio.create_task(follow_up()))
+        return "planned"
+
+    ended = asyncio.Event()
+    agent = Agent(ScriptedChatClient([[tool_call("plan")], "ok", "Done."]), tools=[plan])
+    session = agent.create_session()
+    await ask(agent, "q", session=session)
+    ended.set()
+    assert await followed[0] == "Done."
+    assert [m.text for m in session.state["messages"]] == ["q", "", "", "ok", "Now.", "Done."]
+
+
+async def test_a_history_may_give_any_iterable_of_messages(ask):
+    class Lazy(Failing):
+        async def get_messages(self, session):
+            return (message for group in self.groups for message in group)
+
+    agent = Agent(ScriptedChatClient(["a", "b"]), history=Lazy(99))
+    for text in ("1", "2"):
+        await ask(agent, text, session=AgentSession("trip"))
+    assert [m.text for m in agent.client.requests[-1].messages] == ["1", "a", "2"]
+
+
+@pytest.mark.parametrize("wrong", [None, "hello", [{"role": "user", "contents": []}], [Message("user", "x"), 3]])
+async def test_a_history_that_gives_no_messages_is_named(ask, wrong):
+    class Wrong(Failing):
+        async def get_messages(self, session):
+            return wrong
+
+    with pytest.raises(SessionError, match=r"Wrong gave a \w+ among the messages of 'trip'"):
+        await ask(Agent(ScriptedChatClient(["ok"]), history=Wrong(99)), "q", session=AgentSession("trip"))
+    if wrong is not None:
+        session = AgentSession("trip", state={"messages": wrong})
+        with pytest.raises(SessionError, match="InMemoryHistoryProvider gave a"):
+            await ask(Agent(ScriptedChatClient(["ok"])), "q", session=session)
+
+
+async def test_runs_that_wait_for_a_session_that_is_deleted_are_told(ask):
+    began = asyncio.Event()
+
+    @tool
+    async def wait() -> None:
+        began.set()
+        await may_end.wait()
+
+    may_end = asyncio.Event()
+    agent = Agent(ScriptedChatClient([[tool_call("wait")], "ok", "late"]), tools=[wait])
+    session = agent.create_session()
+    tasks = [asyncio.ensure_future(ask(agent, "q", session=session)) for _ in range(2)]
+    await began.wait()
+    await agent.thread(session).delete()
+    may_end.set()
+    assert [type(end) for end in await asyncio.gather(*tasks, return_exceptions=True)] == [ThreadDeletedError] * 2
+    assert session.state == {"deleted": True}
