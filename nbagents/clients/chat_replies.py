@@ -18,7 +18,7 @@ from nbagents.core.errors import InvalidReplyError
 from nbagents.core.updates import ChatResponseUpdate
 from nbagents.core.usage import Usage
 
-_NOTHING_KNOWN = (None,) * 6
+_NOTHING_KNOWN = (None,) * 8
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
 _FINISH_REASONS = {
     **{word: word for word in ("stop", "length", "tool_calls", "content_filter")},
@@ -173,7 +173,7 @@ def read_usage(counts: Any) -> Usage | None:
     """Return the counts that a server reports; None if it reports none."""
     if not isinstance(counts, dict):
         return None
-    of_prompt = _details(counts, "prompt_tokens_details")
+    of_prompt, of_reply = _details(counts, "prompt_tokens_details"), _details(counts, "completion_tokens_details")
     cached = _count(of_prompt.get("cached_tokens"))
     known = (
         _count(counts.get("prompt_tokens")),
@@ -181,7 +181,9 @@ def read_usage(counts: Any) -> Usage | None:
         _count(counts.get("total_tokens")),
         _count(counts.get("prompt_cache_hit_tokens")) if cached is None else cached,
         _count(of_prompt.get("cache_write_tokens")),
-        _count(_details(counts, "completion_tokens_details").get("reasoning_tokens")),
+        _count(of_reply.get("reasoning_tokens")),
+        _count(of_prompt.get("audio_tokens")),
+        _count(of_reply.get("audio_tokens")),
     )
     return None if known == _NOTHING_KNOWN else Usage(*known)
 

@@ -247,7 +247,7 @@ def _check_spent(run: RunContext) -> None:
                 f"The run of {name!r} used {spent} tokens; its budget is {budget.max_tokens}.",
                 hint="Raise RunBudget.max_tokens, or go on with a new run on the same session.",
             )
-        if budget.max_cost_usd is not None and (cost := one.cost()) is not None and cost >= budget.max_cost_usd:
+        if budget.max_cost_usd is not None and (cost := one.cost()) >= budget.max_cost_usd:
             raise BudgetExceededError(
                 f"The run of {name!r} cost ${cost:.4f}; its budget is ${budget.max_cost_usd:.4f}.",
                 hint="Raise RunBudget.max_cost_usd, or go on with a new run on the same session.",

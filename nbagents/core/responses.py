@@ -160,7 +160,7 @@ class AgentResponse(ChatResponse, Generic[T]):
         run_id: the run's id, the key of all tables.
         agent_id: the agent's id.
         stop_reason: `completed`, `approval_required`, `refused`, `max_steps`, or how it ended early.
-        usage: the sum over all model requests of the run.
+        usage: the sum over all model requests, those of sub-agents too; `usage_df(by="run_id")` has each run alone.
         warnings: what was odd about the replies, in words.
     """
 

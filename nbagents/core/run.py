@@ -18,7 +18,7 @@ from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
 from nbagents.core.messages import AgentRunInputs, Message, attributed, normalize_messages
 from nbagents.core.outputs import OutputFormat
-from nbagents.core.prices import run_cost
+from nbagents.core.prices import request_cost
 from nbagents.core.responses import AgentResponse, joined_text
 from nbagents.core.results import error_text
 from nbagents.core.runlog import RunRecord, run_log
@@ -333,13 +333,11 @@ class RunContext:
         """The tokens that were reported so far."""
         return (usage.total_tokens or 0) if (usage := self.usage) else 0
 
-    def cost(self) -> float | None:
-        """US dollars of what `usage` counts; None once a price or a count is unknown."""
-        costs = [child.cost() for child in self.children]
-        if self.usages:
-            costs.append(run_cost(self.model or self.options.get("model") or "", self.usages))
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if len(known) == len(costs) else None
+    def cost(self) -> float:
+        """US dollars of what is known of `usage`: what one request does not report lifts no limit."""
+        asked = self.options.get("model") or getattr(self.agent.client, "model", None) or ""
+        costs = [request_cost(self.model or asked, usage, asked=asked) for usage in self.usages]
+        return sum(cost or 0.0 for cost in costs) + sum(child.cost() for child in self.children)
 
     def end(self, stop_reason: str, error: BaseException | None = None) -> RunEvent:
         """Close the log and make the response."""

@@ -20,6 +20,8 @@ class Usage:
         cached_input_tokens: the part of the input that was read from the provider's cache.
         cache_write_tokens: the part of the input that was written to it.
         reasoning_tokens: the part of the output that was reasoning.
+        audio_input_tokens: the part of the input that was sound.
+        audio_output_tokens: the part of the output that was sound.
         partial: names of the fields that some of the summed requests did not report.
     """
 
@@ -29,16 +31,24 @@ class Usage:
     cached_input_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
+    audio_input_tokens: int | None = None
+    audio_output_tokens: int | None = None
     partial: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.total_tokens is None and self.input_tokens is not None and self.output_tokens is not None:
+            object.__setattr__(self, "total_tokens", self.input_tokens + self.output_tokens)
 
     def updated(self, later: Usage) -> Usage:
         """Return the state after a later report of the same request: the last known value of each field.
 
         Reports within one request are running totals, so they are never summed.
         """
-        pairs = zip(_values(self), _values(later), strict=True)
-        counts = [new if new is not None else old for old, new in pairs]
-        return Usage(counts[0], counts[1], counts[2], counts[3], counts[4], counts[5])
+        pairs = zip(COUNTS, _values(self), _values(later), strict=True)
+        counts = {name: new if new is not None else old for name, old, new in pairs}
+        if later.total_tokens is None and (later.input_tokens, later.output_tokens) != (None, None):
+            counts["total_tokens"] = None  # the old one is out of date: it is added up again
+        return Usage(**counts, partial=())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the known fields."""
@@ -99,4 +109,6 @@ def _values(usage: Usage) -> tuple[int | None, ...]:
         usage.cached_input_tokens,
         usage.cache_write_tokens,
         usage.reasoning_tokens,
+        usage.audio_input_tokens,
+        usage.audio_output_tokens,
     )
