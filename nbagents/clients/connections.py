@@ -122,7 +122,14 @@ async def _hold(opened: Opened, owner: weakref.ref[LoopClients]) -> AsyncGenerat
             await opened.client.close()
 
 
-_closing: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
+class _Closing(asyncio.Task[None]):
+    """Closes connections to the end: `asyncio.run` cancels all tasks, and half of a pool would stay open."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        return False
+
+
+_closing: set[_Closing] = set()  # a loop holds its tasks weakly
 
 
 def _close_in_loop(loop_ref: weakref.ref[asyncio.AbstractEventLoop], holder: AsyncGenerator[None, None]) -> None:
@@ -131,7 +138,7 @@ def _close_in_loop(loop_ref: weakref.ref[asyncio.AbstractEventLoop], holder: Asy
         return
 
     def close() -> None:
-        task = loop.create_task(holder.aclose())
+        task = _Closing(holder.aclose(), loop=loop)
         _closing.add(task)
         task.add_done_callback(_closing.discard)
 

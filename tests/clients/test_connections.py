@@ -216,6 +216,23 @@ def test_loops_that_were_closed_carelessly_do_not_pile_up(server: RawServer) -> 
     assert (done.returncode, done.stdout) == (0, "1\n0\n")
 
 
+@pytest.mark.parametrize("outlives", [False, True], ids=["goes with its loop", "outlives its loop"])
+def test_all_connections_of_a_loop_are_closed_at_its_end(server: RawServer, outlives: bool, no_leaks: None) -> None:
+    """C05: `asyncio.run` cancels all tasks at its end, also one that closes connections."""
+    kept = []
+
+    async def many_at_once() -> None:
+        agent = agent_on(server)
+        kept.extend([agent] * outlives)
+        await asyncio.gather(*(agent.run("Hi") for _ in range(20)))
+        assert server.open_connections > 5
+
+    asyncio.run(many_at_once())
+    server.wait_until(lambda: server.open_connections == 0)
+    kept.clear()
+    gc.collect()
+
+
 async def test_nothing_is_left_when_an_agent_is_dropped(server: RawServer) -> None:
     async with assert_no_leaks(allow_threads=("nbagents", "asyncio_", "AnyIO")):  # the loop's own pools
         await agent_on(server).run("Hi")

@@ -69,8 +69,12 @@ class AIMock:
 
     def reset(self) -> None:
         """Forget the requests and how often each fixture was used; a full reset drops the fixtures too."""
+        self.play(json.loads((SERVERS / "fixtures.json").read_text())["fixtures"])
+
+    def play(self, fixtures: list[dict[str, Any]]) -> None:
+        """Forget everything, and answer from these fixtures."""
         fetch(f"{self._root}/__aimock/reset", method="POST")
-        fetch(f"{self._root}/__aimock/fixtures", json.loads((SERVERS / "fixtures.json").read_text()))
+        fetch(f"{self._root}/__aimock/fixtures", {"fixtures": fixtures})
 
 
 def beside_python(name: str) -> Path:

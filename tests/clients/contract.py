@@ -1,0 +1,451 @@
+"""The contract of chat clients: one suite that each passes in both modes, with the same transcripts stored.
+
+A client takes part by an `Endpoint` (see `endpoints.py`). Where it is unable to do something, the endpoint says so and
+why; a test that needs it is then not made for that client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from nbagents import Agent, AgentResponse, AgentSession, Message, run_log, tool
+from nbagents.core.content import DataContent, TextContent
+from nbagents.core.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    InvalidReplyError,
+    ModelError,
+    ModelNotFoundError,
+    RateLimitError,
+    ServerError,
+)
+from tests.clients.asking import Mode, ask, both_modes, fails
+from tests.clients.endpoints import LONG, Ability, Endpoint, Fail, Say, Turn
+
+F = TypeVar("F", bound=Callable[..., Any])
+UNICODE = "żółw 鳥🐙 \u202eabc\u0301"
+PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
+
+
+def needs(*abilities: Ability) -> Callable[[F], F]:
+    """Mark a test that only clients with these abilities can pass."""
+    assert set(abilities) <= set(get_args(Ability))
+
+    def mark(test: F) -> F:
+        test.needs = frozenset(abilities)  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+class _AnyText(str):
+    """Equal to every text that says something: for models whose words nobody chooses."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and bool(other)
+
+    __hash__ = str.__hash__
+
+
+def said(endpoint: Endpoint, text: str) -> str:
+    """What is compared with the words of a reply that should be `text`."""
+    return text if endpoint.can("words") else _AnyText()
+
+
+@dataclass
+class Talk:
+    """One conversation in one mode."""
+
+    endpoint: Endpoint
+    mode: Mode
+    agent: Agent
+    session: AgentSession = field(default_factory=AgentSession)
+    responses: list[AgentResponse] = field(default_factory=list)
+
+    async def ask(self, prompt: Any, **options: Any) -> AgentResponse:
+        options = {**self.endpoint.options, **options}
+        self.responses.append(await ask(self.agent, prompt, self.mode, self.session, options=options))
+        return self.responses[-1]
+
+    async def transcript(self) -> list[dict[str, Any]]:
+        """What is stored, without what must differ: our ids and the time."""
+        stored = await self.agent.thread(self.session).get_messages()
+        ids: dict[str, str] = {}
+        shown = [_shown(message, ids, words=self.endpoint.can("words")) for message in stored]
+        again = AgentSession.from_dict(json.loads(json.dumps(self.session.to_dict())))
+        assert await self.agent.thread(again).get_messages() == stored
+        return shown
+
+
+def _shown(message: Message, ids: dict[str, str], *, words: bool) -> dict[str, Any]:
+    def number(id: str | None) -> str:
+        return ids.setdefault(str(id), f"id {len(ids)}")
+
+    contents: list[Any] = []
+    for content in message.contents:
+        if content.type == "function_call":
+            shown = (content.name, content.arguments if words else sorted(content.arguments), number(content.id))
+        elif content.type == "function_result":
+            shown = (content.name, content.result if words else "", bool(content.error), number(content.id))
+        elif content.type in ("text", "reasoning", "refusal"):
+            shown = content.text if words or message.role == "user" else ""
+        else:
+            shown = repr(content)
+        contents.append((content.type, shown))
+    return {
+        "role": message.role,
+        "author": message.author_name,
+        "interrupted": message.interrupted,
+        "contents": contents,
+    }
+
+
+async def both(
+    endpoint: Endpoint, script: Sequence[Turn], *prompts: Any, tools: Sequence[Any] = (), **options: Any
+) -> dict[Mode, list[AgentResponse]]:
+    """Have the same talk in both modes and return the responses; what is stored must be the same."""
+    talks: dict[Mode, Talk] = {}
+    for mode in endpoint.modes:
+        talk = talks[mode] = Talk(endpoint, mode, endpoint.agent(*script, tools=list(tools)))
+        for prompt in prompts:
+            await talk.ask(prompt, **options)
+    assert await talks["plain"].transcript() == await talks["streamed"].transcript()
+    return {mode: talk.responses for mode, talk in talks.items()}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread or process brings about."""
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class ChatClientContract:
+    """Tests of `endpoint`. A test module subclasses it and gives the fixture."""
+
+    async def test_a_text_is_the_reply(self, endpoint: Endpoint) -> None:
+        for (response,) in (await both(endpoint, [Say("Hello you there.")], "Say hello.")).values():
+            assert response.text == said(endpoint, "Hello you there.")
+            assert response.stop_reason == "completed"
+            assert response.finish_reason in (("stop",) if endpoint.can("words") else ("stop", "length"))
+
+    async def test_a_stream_has_the_pieces_of_the_text(self, endpoint: Endpoint) -> None:
+        stream = endpoint.agent(Say(LONG)).run("Count.", stream=True, options=endpoint.options)
+        pieces = [update.text async for update in stream if update.text]
+        assert "".join(pieces) == (await stream.get_final_response()).text == said(endpoint, LONG)
+        assert len(pieces) > 1
+
+    async def test_the_client_alone_answers_in_both_modes(self, endpoint: Endpoint) -> None:
+        answers = {}
+        for mode in endpoint.modes:
+            client = endpoint.client(Say("Hello you."))
+            if mode == "plain":
+                answer = await client.get_response([Message("user", "Hi")], options=endpoint.options)
+            else:
+                stream = client.get_response([Message("user", "Hi")], stream=True, options=endpoint.options)
+                assert "".join([update.text async for update in stream]) == said(endpoint, "Hello you.")
+                answer = await stream.get_final_response()
+            answers[mode] = (answer.text == said(endpoint, "Hello you."), answer.finish_reason, len(answer.messages))
+        assert answers["plain"] == answers["streamed"]
+        assert answers["plain"][0]
+
+    async def test_a_session_remembers_its_turns(self, endpoint: Endpoint) -> None:
+        script = [Say("Hello Ada."), Say("You are Ada."), Say("Bye.")]
+        for responses in (await both(endpoint, script, "I am Ada.", "Who am I?", "Bye")).values():
+            assert [response.text for response in responses] == [said(endpoint, turn.text) for turn in script]
+        if endpoint.can("request"):
+            sent = [(message["role"], message["content"]) for message in endpoint.asked()["messages"]]
+            turns = ["I am Ada.", "Hello Ada.", "Who am I?", "You are Ada.", "Bye"]
+            assert sent == list(zip(["user", "assistant"] * 3, turns, strict=False))
+
+    async def test_a_tool_is_called_and_answered(self, endpoint: Endpoint) -> None:
+        ran = []
+
+        @tool
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            ran.append((a, b))
+            return a + b
+
+        script = [Say("Let me see.", calls=(("add", {"a": 2, "b": 3}),)), Say("It is 5.")]
+        if not endpoint.can("words"):
+            script = [Say(calls=script[0].calls), script[1]]
+        for (response,) in (
+            await both(endpoint, script, "Add 2 and 3.", tools=[add], **endpoint.call_options)
+        ).values():
+            first, results, last = response.messages
+            ((call,), (result,)) = (first.calls, results.results)
+            assert (call.name, sorted(call.arguments), call.invalid) == ("add", ["a", "b"], False)
+            assert (result.id, result.call_id, result.error) == (call.id, call.call_id, None)
+            assert result.result == str(sum(call.arguments.values()))
+            assert (last.calls, last.text) == ([], said(endpoint, "It is 5."))
+            assert response.stop_reason == "completed"
+        assert len(ran) == 2
+
+    @needs("several calls")
+    async def test_calls_of_one_reply_keep_their_order_and_their_results(self, endpoint: Endpoint) -> None:
+        async def weather(city: str) -> str:
+            """Tell the weather."""
+            await asyncio.sleep({"Paris": 0.02, "Oslo": 0.01}.get(city, 0.0))
+            return f"{city}: sunny"
+
+        cities = ["Paris", "Oslo", "Rome", "Oslo"]
+        script = [Say(calls=tuple(("weather", {"city": city}) for city in cities)), Say("Sunny."), Say("Bye.")]
+        for response, _ in (await both(endpoint, script, "Weather?", "Bye", tools=[weather])).values():
+            assert [call.arguments["city"] for call in response.messages[0].calls] == cities
+            results = [result for message in response.messages for result in message.results]
+            assert [result.result for result in results] == [f"{city}: sunny" for city in cities]
+            assert len({result.id for result in results}) == 4
+
+    async def test_structured_output_is_validated(self, endpoint: Endpoint) -> None:
+        class Answer(BaseModel):
+            number: int
+
+        script = [Say('{"number": 4}')]
+        options = {"response_format": Answer} | ({} if endpoint.can("words") else {"max_tokens": 40})
+        for (response,) in (await both(endpoint, script, "Give a number.", **options)).values():
+            assert isinstance(response.value, Answer)
+            assert response.value.number == 4 or not endpoint.can("words")
+
+    async def test_usage_is_reported_or_missing_and_never_zero(self, endpoint: Endpoint) -> None:
+        for (response,) in (await both(endpoint, [Say("Hello you.")], "Say hello.")).values():
+            counts = response.usage
+            assert (counts is not None) is endpoint.can("usage")
+            if counts is not None:
+                assert counts.input_tokens is not None
+                assert counts.output_tokens is not None
+                assert counts.input_tokens > 0
+                assert counts.output_tokens > 0
+                assert counts.total_tokens == counts.input_tokens + counts.output_tokens
+            (done,) = (e for e in run_log().get(response.run_id).events if e.name == "llm.succeeded")
+            assert done.payload["usage"] == counts
+
+    @needs("finish reasons")
+    async def test_a_reply_that_is_cut_says_so(self, endpoint: Endpoint) -> None:
+        script = [Say("Once upon a", finish_reason="length")]
+        options = {} if endpoint.can("words") else {"max_tokens": 2}
+        for (response,) in (await both(endpoint, script, "Tell me a story.", **options)).values():
+            assert (response.finish_reason, response.stop_reason) == ("length", "completed")
+            assert response.text == said(endpoint, "Once upon a")
+
+    @needs("finish reasons", "words")
+    async def test_a_call_that_is_cut_runs_no_tool(self, endpoint: Endpoint) -> None:
+        ran = []
+
+        def act(x: int) -> None:
+            """Act."""
+            ran.append(x)
+
+        script = [Say(calls=(("act", {"x": 1}),), finish_reason="length"), Say("Still here.")]
+        for cut, after in (await both(endpoint, script, "Go", "And now?", tools=[act])).values():
+            assert (cut.finish_reason, after.text) == ("length", "Still here.")
+        assert ran == []
+
+    @needs("refusal")
+    async def test_a_refusal_is_told_apart(self, endpoint: Endpoint) -> None:
+        """C42"""
+        script = [Say(refusal="I cannot help."), Say("Still here.")]
+        for refused, after in (await both(endpoint, script, "Harm.", "And now?")).values():
+            assert refused.stop_reason == "refused"
+            assert [(c.type, c.text) for c in refused.messages[0].contents] == [("refusal", "I cannot help.")]
+            assert after.text == "Still here."
+
+    @needs("reasoning")
+    async def test_reasoning_is_kept_apart_from_the_answer(self, endpoint: Endpoint) -> None:
+        for (response,) in (await both(endpoint, [Say("Four.", reasoning="Two and two.")], "2+2?")).values():
+            assert response.text == "Four."
+            told = [(content.type, content.text) for content in response.messages[0].contents]
+            assert told == [("reasoning", "Two and two."), ("text", "Four.")]
+
+    @needs("status")
+    @pytest.mark.parametrize(
+        ("status", "kind", "retryable"),
+        [
+            (400, ModelError, False),
+            (401, AuthenticationError, False),
+            (404, ModelNotFoundError, False),
+            (429, RateLimitError, True),
+            (500, ServerError, True),
+            (503, ServerError, True),
+        ],
+    )
+    async def test_a_status_is_one_error_and_the_session_goes_on(
+        self, endpoint: Endpoint, status: int, kind: type[ModelError], retryable: bool
+    ) -> None:
+        transcripts = {}
+        for mode in endpoint.modes:
+            talk = Talk(endpoint, mode, endpoint.agent(Fail(status), Say("Still here.")))
+            error = await fails(talk.agent, "Hi", mode, talk.session)
+            assert isinstance(error, kind)
+            assert (error.status, error.retryable) == (status, retryable)
+            assert f"Played {status}" in error.message
+            assert (await talk.ask("And now?")).text == "Still here."
+            transcripts[mode] = await talk.transcript()
+        assert transcripts["plain"] == transcripts["streamed"]
+        assert [shown["contents"] for shown in transcripts["plain"]] == [
+            [("text", "And now?")],
+            [("text", "Still here.")],
+        ]
+
+    @needs("status")
+    @pytest.mark.parametrize("status", [429, 500])
+    async def test_a_passing_fault_is_tried_again(self, endpoint: Endpoint, status: int) -> None:
+        for mode in endpoint.modes:
+            talk = Talk(endpoint, mode, endpoint.agent(Fail(status), Say("Hello."), client={"max_retries": 1}))
+            response = await talk.ask("Hi")
+            assert response.text == "Hello."
+            names = [event.name for event in run_log().get(response.run_id).events if event.name.startswith("llm.re")]
+            assert names == ["llm.requested", "llm.retried", "llm.requested"]
+
+    @needs("page")
+    async def test_a_page_is_no_reply(self, endpoint: Endpoint) -> None:
+        for mode in endpoint.modes:
+            page = "<!doctype html><title>Sign in</title>"
+            talk = Talk(endpoint, mode, endpoint.agent(Fail(page=page), Say("Still here.")))
+            error = await fails(talk.agent, "Hi", mode, talk.session)
+            assert isinstance(error, InvalidReplyError)
+            assert "Sign in" in error.message
+            assert (await talk.ask("And now?")).text == "Still here."
+
+    @needs("break")
+    async def test_a_stream_that_breaks_keeps_its_text_and_the_session_goes_on(self, endpoint: Endpoint) -> None:
+        """C92"""
+        talk = Talk(endpoint, "streamed", endpoint.agent(Fail(text="Once"), Say("Still here.")))
+        error = await fails(talk.agent, "Hi", "streamed", talk.session)
+        assert isinstance(error, ModelError)
+        assert error.partial_text.strip() == "Once"
+        assert (await talk.ask("And now?")).text == "Still here."
+        shown = await talk.transcript()
+        assert [(message["role"], message["interrupted"]) for message in shown] == [
+            ("user", False),
+            ("assistant", True),
+            ("user", False),
+            ("assistant", False),
+        ]
+
+    @needs("slow stream")
+    async def test_leaving_a_stream_ends_the_reply(self, endpoint: Endpoint) -> None:
+        """C93"""
+        talk = Talk(endpoint, "streamed", endpoint.agent(Say(LONG, slow=True), Say("Still here.")))
+        options = {**endpoint.options, "max_tokens": 200}
+        async with talk.agent.run("Count.", stream=True, session=talk.session, options=options) as stream:
+            async for update in stream:
+                if update.text:
+                    assert endpoint.replies_under_way() == 1
+                    break
+        await until(lambda: endpoint.replies_under_way() == 0)
+        assert (await talk.ask("And now?")).text == said(endpoint, "Still here.")
+        shown = await talk.transcript()
+        assert [message["interrupted"] for message in shown] == [False, True, False, False]
+
+    @both_modes
+    @needs("slow stream", "slow reply")
+    async def test_cancelling_a_run_ends_the_reply(self, endpoint: Endpoint, mode: Mode) -> None:
+        talk = Talk(endpoint, mode, endpoint.agent(Say(LONG, slow=True), Say("Still here.")))
+        options = {**endpoint.options, "max_tokens": 200}
+        run = asyncio.ensure_future(ask(talk.agent, "Count.", mode, talk.session, options=options))
+        await until(lambda: endpoint.replies_under_way() == 1)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        await until(lambda: endpoint.replies_under_way() == 0)
+        assert (await talk.ask("And now?")).text == said(endpoint, "Still here.")
+
+    async def test_messages_have_an_author_an_id_and_a_time(self, endpoint: Endpoint) -> None:
+        begun = time.time()
+        for mode in endpoint.modes:
+            talk = Talk(endpoint, mode, endpoint.agent(Say("One."), Say("Two.")))
+            ids = []
+            for prompt in ("Hi", "And now?"):
+                response = await talk.ask(prompt)
+                (message,) = response.messages
+                assert (message.role, message.author_name) == ("assistant", "tester")
+                assert message.created_at is not None
+                assert begun - 1 <= message.created_at <= time.time() + 1
+                ids.append(message.message_id)
+            stored = await talk.agent.thread(talk.session).get_messages()
+            assert [m.message_id for m in stored if m.role == "assistant"] == ids
+            assert None not in ids
+            assert len(set(ids)) == 2
+            runs = [response.run_id for response in talk.responses]
+            assert [m.run_id for m in stored if m.role == "assistant"] == runs
+            assert {m.agent_id for m in stored if m.role == "assistant"} == {talk.agent.id}
+
+    @needs("request")
+    async def test_options_and_instructions_arrive(self, endpoint: Endpoint) -> None:
+        options = {"temperature": 0.25, "max_tokens": 9, "stop": ["x"], "seed": 3, "top_p": 0.5, "user": "ada"}
+        for mode in endpoint.modes:
+            agent = endpoint.agent(Say("Hello."), instructions="Be brief.", options={"temperature": 1, "seed": 3})
+            await ask(agent, "Hi", mode, options={**options, "seed": None})
+            asked = endpoint.asked()
+            assert {name: asked.get(name) for name in options} == options
+            assert [(m["role"], m["content"]) for m in asked["messages"]] == [("system", "Be brief."), ("user", "Hi")]
+
+    async def test_an_unknown_option_names_the_one_that_was_meant(self, endpoint: Endpoint) -> None:
+        agent = endpoint.agent(Say("Hello."))
+        for stream in (False, True):
+            with pytest.raises(ConfigurationError, match="temperature"):
+                agent.run("Hi", stream=stream, options={"temprature": 1})
+
+    async def test_all_text_arrives_and_comes_back(self, endpoint: Endpoint) -> None:
+        """C45, C47"""
+        prompts = [UNICODE, "cut \ud83d here", ""]
+        for responses in (await both(endpoint, [Say(UNICODE)] * 3, *prompts)).values():
+            assert [response.text for response in responses] == [said(endpoint, UNICODE)] * 3
+        if endpoint.can("request"):
+            sent = [m["content"] for m in endpoint.asked()["messages"] if m["role"] == "user"]
+            assert sent[0] == UNICODE
+            assert sent[1].replace("\ufffd", "\ud83d") == "cut \ud83d here"
+
+    @needs("images")
+    async def test_an_image_is_taken(self, endpoint: Endpoint) -> None:
+        prompt = Message("user", [TextContent("What is it?"), DataContent.from_bytes(PIXEL)])
+        for first, _ in (await both(endpoint, [Say("A dot."), Say("Bye.")], prompt, "Bye")).values():
+            assert first.text == "A dot."
+
+    async def test_many_runs_at_once_do_not_meet(self, endpoint: Endpoint) -> None:
+        options = {**endpoint.options, "max_tokens": 1}
+        for mode in endpoint.modes:
+            agent = endpoint.agent(*[Say("Hello.")] * 20)
+            sessions = [agent.create_session() for _ in range(20)]
+            runs = [ask(agent, "Hi", mode, session, options=options) for session in sessions]
+            responses = await asyncio.gather(*runs)
+            assert [response.text for response in responses] == [said(endpoint, "Hello.")] * 20
+            assert len({response.run_id for response in responses}) == 20
+            assert [len(await agent.thread(session).get_messages()) for session in sessions] == [2] * 20
+
+    @pytest.mark.parametrize("order", ["scripts first", "threads first"])
+    def test_one_client_serves_every_loop_and_thread(self, endpoint: Endpoint, order: str) -> None:
+        """C02"""
+        options = {**endpoint.options, "max_tokens": 1}
+        agent = endpoint.agent(*[Say("Hello.")] * 7)
+        texts: list[str] = []
+
+        def in_thread(use: Callable[[], object]) -> None:
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+
+        def blocking() -> None:
+            texts.append(agent.run_sync("Hi", options=options).text)
+
+        def own_loop() -> None:
+            texts.append(asyncio.run(ask(agent, "Hi", "streamed", options=options)).text)
+
+        def streamed() -> None:
+            texts.append("".join(update.text for update in agent.stream_sync("Hi", options=options)))
+
+        uses = [blocking, own_loop, streamed, own_loop]
+        threads = [lambda: in_thread(blocking), lambda: in_thread(own_loop), lambda: in_thread(streamed)]
+        for use in uses + threads if order == "scripts first" else threads + uses:
+            use()
+        assert texts == [said(endpoint, "Hello.")] * 7
