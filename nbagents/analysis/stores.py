@@ -1,69 +1,72 @@
-"""Where runs are read from: the log in memory, and whatever store keeps them for longer."""
+"""Where runs are read from and kept: the log in memory, and a store that keeps them for longer. The door to both."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from heapq import merge
-from typing import Protocol, runtime_checkable
+import atexit
+import warnings
+from collections.abc import Iterator
+from typing import overload
 
-from nbagents.core.run import STATUS_OF_STOP_REASON
+from nbagents.analysis.queries import EVERY_RUN as EVERY_RUN
+from nbagents.analysis.queries import RunQuery as RunQuery
+from nbagents.analysis.queries import RunSource as RunSource
+from nbagents.analysis.queries import in_order, wanted
+from nbagents.analysis.queries import status_of as status_of
+from nbagents.analysis.run_store import RunStore as RunStore
+from nbagents.analysis.stored_events import Capture
+from nbagents.core.errors import StoreError
 from nbagents.core.runlog import RunRecord, run_log
 
+_current: RunStore | None = None
 
-@dataclass(frozen=True, slots=True)
-class RunQuery:
-    """Which runs are wanted: those that fit in every respect. None is all, an empty collection none.
 
-    Attributes:
-        ids: ids of runs or of sessions.
-        run_ids: ids of runs.
-        session_ids: ids of conversations.
-        agents: names of agents.
-        statuses: `ok`, `error`, `cancelled`, `limit`, `approval`; None among them is a run that has no end.
-        since: runs that started at this time or later, in unix seconds.
-        until: runs that started before it.
+@overload
+def use_store(url: None, *, capture: Capture = "full") -> None: ...
+@overload
+def use_store(url: str, *, capture: Capture = "full") -> RunStore: ...
+def use_store(url: str | None, *, capture: Capture = "full") -> RunStore | None:
+    """Keep runs in a database: all from now on, and those that are still going. Tables and plots show what is in it.
+
+    A run only hands over its record; one thread writes, a few times a second, one transaction at a time. So a program
+    that is killed loses the last quarter of a second, and its unfinished runs stay without an end. Any number of
+    programs may use the same database. While it cannot be written, runs go on and wait in memory, 10,000 of them and
+    256 million characters; when there are more, the oldest are lost, which is said, and counted in `store.lost`.
+
+    Args:
+        url: `sqlite:///runs.db`, `postgresql+psycopg://user:password@host/name`, or None for the log in memory
+            alone, which has the last 1,000 runs. The store that was used before is closed.
+        capture: `full`, or `metadata`: no words of people, models or tools, only names, counts, times and usage.
+            Secrets are masked in both.
+
+    Returns:
+        The store; `flush()` writes what waits, `close()` (or the end of a `with` block, or of the program) too.
+
+    Raises:
+        ConfigurationError: an address that does not fit, or a package that is missing, with what to install.
+        StoreError: the database cannot be used.
+
+    Example:
+        >>> from nbagents import Agent, ScriptedChatClient, runs_df
+        >>> with use_store("sqlite://") as store:
+        ...     response = Agent(ScriptedChatClient(["Hello."])).run_sync("Hi")
+        ...     runs_df(store).output_text.tolist()
+        ['Hello.']
     """
-
-    ids: Collection[str] | None = None
-    run_ids: Collection[str] | None = None
-    session_ids: Collection[str] | None = None
-    agents: Collection[str | None] | None = None
-    statuses: Collection[str | None] | None = None
-    since: float | None = None
-    until: float | None = None
-
-    def matches(self, record: RunRecord) -> bool:
-        """Whether `record` is wanted."""
-        begin = record.events[0]
-        session, agent = begin.payload["session_id"], begin.payload["agent"]
-        return (
-            (self.ids is None or record.run_id in self.ids or session in self.ids)
-            and (self.run_ids is None or record.run_id in self.run_ids)
-            and (self.session_ids is None or session in self.session_ids)
-            and (self.agents is None or agent in self.agents)
-            and (self.statuses is None or status_of(record) in self.statuses)
-            and (self.since is None or begin.timestamp >= self.since)
-            and (self.until is None or begin.timestamp < self.until)
-        )
+    global _current
+    store = None if url is None else RunStore(url, capture=capture)
+    if store is not None:
+        store.start()
+        atexit.register(store.close)
+    before, _current = _current, store
+    if before is not None:
+        atexit.unregister(before.close)
+        before.close()
+    return store
 
 
-EVERY_RUN = RunQuery()
-
-
-@runtime_checkable
-class RunSource(Protocol):
-    """Something that runs can be read from."""
-
-    def records(self, query: RunQuery = EVERY_RUN) -> Iterator[RunRecord]:
-        """Yield the runs that `query` wants, oldest first, each once and with at least one event."""
-        ...
-
-
-def status_of(record: RunRecord) -> str | None:
-    """How the run ended, in one of the five words of the tables; None if it has no end."""
-    end = record.events[-1]
-    return STATUS_OF_STOP_REASON[end.payload["stop_reason"]] if end.name == "run.ended" else None
+def current_store() -> RunStore | None:
+    """The store that is in use."""
+    return _current if _current is not None and not _current.closed else None
 
 
 def stored_records(query: RunQuery = EVERY_RUN, source: RunSource | None = None) -> Iterator[RunRecord]:
@@ -74,23 +77,20 @@ def stored_records(query: RunQuery = EVERY_RUN, source: RunSource | None = None)
         source: only what is in there; by default the log in memory, and the store if there is one.
     """
     if source is not None:
-        return source.records(query)
-    return _logged(query)
+        yield from source.records(query)
+        return
+    logged = run_log().runs()
+    store = current_store()
+    if store is None:
+        yield from wanted(logged, query)
+        return
+    kept = store.records(query, apart_from={record.run_id for record in logged if record.events})
+    yield from in_order(wanted(logged, query), _as_far_as_possible(kept))
 
 
-def in_order(*sources: Iterator[RunRecord]) -> Iterator[RunRecord]:
-    """Yield the runs of all `sources`, each of which is in order, oldest first; a run that comes twice only once."""
-    seen: set[str] = set()
-    for record in merge(*sources, key=_started_at):
-        if record.run_id not in seen:
-            seen.add(record.run_id)
-            yield record
-
-
-def _logged(query: RunQuery) -> Iterator[RunRecord]:
-    begun = [record for record in run_log().runs() if record.events]
-    return iter(sorted((record for record in begun if query.matches(record)), key=_started_at))
-
-
-def _started_at(record: RunRecord) -> float:
-    return record.events[0].timestamp
+def _as_far_as_possible(records: Iterator[RunRecord]) -> Iterator[RunRecord]:
+    """Yield `records` until they cannot be read: the runs in memory can still be shown."""
+    try:
+        yield from records
+    except StoreError as error:
+        warnings.warn(f"Only the runs in memory are shown. {error}", stacklevel=2)

@@ -77,11 +77,15 @@ class Database:
         self._tables = tables
         self._busy_seconds = busy_seconds
         self._engine = _engine(url, busy_seconds)
+        self._prepared = False
+        self._owner = os.getpid()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Have locks that no thread of another process holds; needed where threads write while the program forks."""
         # SQLite lets one connection write at a time, and its in-memory databases live in a single one.
         self._turn: AbstractContextManager[Any] = threading.Lock() if self.is_sqlite else nullcontext()
         self._preparing = threading.Lock()
-        self._prepared = False
-        self._owner = os.getpid()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -102,7 +106,7 @@ class Database:
         with self._preparing:
             if self._owner != os.getpid():  # a fork: the connections belong to the parent
                 self._engine.dispose(close=False)
-                self._owner = os.getpid()
+                self._owner, self._prepared = os.getpid(), False
             if not self._prepared:
                 with self._engine.begin() as connection:
                     if self.is_sqlite:

@@ -68,6 +68,7 @@ class RunLog:
     """Runs, oldest first. The oldest ended ones leave when there are too many or they hold too much text.
 
     Attributes:
+        watchers: those who are told of each run that begins, in the thread in which it does.
         keepers: those who keep runs for longer; they are told of each note.
     """
 
@@ -77,6 +78,7 @@ class RunLog:
         self._runs: OrderedDict[str, RunRecord] = OrderedDict()
         self._characters = 0
         self._lock = threading.Lock()
+        self.watchers: list[Callable[[RunRecord], None]] = []
         self.keepers: list[Keeper] = []
 
     def open(self, run_id: str) -> RunRecord:
@@ -85,6 +87,8 @@ class RunLog:
         with self._lock:
             self._runs[run_id] = record
             self._trim()
+        for watch in self.watchers:
+            watch(record)
         return record
 
     def close(self, record: RunRecord) -> None:

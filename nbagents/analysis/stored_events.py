@@ -1,0 +1,189 @@
+"""Events at rest: the payload as JSON with secrets masked, whole or without anybody's words, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+from pydantic_core import from_json
+
+from nbagents.analysis.jsontext import json_text
+from nbagents.core.content import FunctionCall, FunctionResult
+from nbagents.core.errors import ConfigurationError, NBAgentsError, StoreError
+from nbagents.core.events import EVENT_TO_CHUNK_KIND, LIVE_EVENTS, OTHER_EVENTS, RunEvent
+from nbagents.core.hosted import HostedToolCall, HostedToolResult
+from nbagents.core.messages import Message
+from nbagents.core.run import STATUS_OF_STOP_REASON
+from nbagents.core.runlog import RunRecord
+from nbagents.core.usage import Usage
+
+Capture = Literal["full", "metadata"]
+CAPTURES: tuple[str, ...] = get_args(Capture)
+
+_KEPT_NAMES = dict(EVENT_TO_CHUNK_KIND) | dict.fromkeys(OTHER_EVENTS, "")
+EVENT_NAMES = frozenset(_KEPT_NAMES) - LIVE_EVENTS
+"""The events that are kept."""
+
+_ALWAYS_THERE: dict[str, frozenset[str]] = {
+    "run.started": frozenset({"agent", "session_id", "parent_run_id", "model", "provider", "params", "input", "tags"}),
+    "llm.requested": frozenset({"request_id", "step", "attempt", "model"}),
+    "llm.succeeded": frozenset({"request_id"}),
+    "llm.failed": frozenset({"request_id", "error"}),
+    "message.added": frozenset({"message"}),
+    "tool.failed": frozenset({"status"}),
+    "run.ended": frozenset({"stop_reason", "error"}),
+}
+"""Fields without which the tables cannot do."""
+
+_NAMES = frozenset(
+    {
+        *("agent", "agent_id", "session_id", "parent_run_id", "model", "provider", "request_id", "finish_reason"),
+        *("tool_id", "call_id", "id", "error_type", "status", "name", "kind", "stop_reason", "thumbs"),
+    }
+)
+"""Fields whose texts name something and are nobody's words."""
+
+
+def stored_event(event: RunEvent, capture: Capture) -> str:
+    """Return the payload of `event` as it is kept."""
+    if capture == "metadata":
+        return json_text(_without_words(event.payload))
+    return event.text if event.text is not None else json_text(event.payload)
+
+
+def read_event(run_id: str, sequence: int, name: str, timestamp: float, text: str) -> RunEvent:
+    """Return the event that `stored_event` made `text` of.
+
+    Raises:
+        StoreError: something else; the text goes on where the caller has named the place.
+    """
+    try:
+        payload = from_json(text, cache_strings="keys")
+    except ValueError:
+        payload = _plain_json(text)
+    return event_of(run_id, sequence, name, timestamp, payload)
+
+
+def event_of(run_id: str, sequence: int, name: str, timestamp: float, payload: Any) -> RunEvent:
+    """Return the event with this payload, whose values are made what they were: messages, usage.
+
+    Raises:
+        StoreError: it is none; the text goes on where the caller has named the place.
+    """
+    if name not in EVENT_NAMES:
+        raise StoreError(
+            f"holds an event {name!r:.60} that this nbagents does not know.",
+            hint="A newer nbagents may have written it, or another program.",
+        )
+    if not isinstance(payload, dict) or not payload.keys() >= _ALWAYS_THERE.get(name, frozenset()):
+        missing = sorted(_ALWAYS_THERE.get(name, frozenset()) - set(payload if isinstance(payload, dict) else ()))
+        raise StoreError(f"holds an event {name!r} without {', '.join(missing) or 'a payload'}.")
+    try:
+        for key, read in _READERS.get(name, ()):
+            if (value := payload.get(key)) is not None:
+                payload[key] = read(value)
+    except (NBAgentsError, TypeError, AttributeError, ValueError) as error:
+        raise StoreError(f"holds an event {name!r} that cannot be read: {error}") from error
+    return RunEvent(run_id, sequence, name, timestamp, payload)
+
+
+def check_record(record: RunRecord) -> None:
+    """Make sure that a record can be shown.
+
+    Raises:
+        StoreError: its beginning is missing; the text goes on where the caller has named the place.
+    """
+    if not record.events or record.events[0].name != "run.started":
+        raise StoreError(f"holds the run {record.run_id!r:.60} without its beginning.")
+    requested = {event.payload["request_id"] for event in record.events if event.name == "llm.requested"}
+    answered = {e.payload["request_id"] for e in record.events if e.name in ("llm.succeeded", "llm.failed")}
+    if not answered <= requested:
+        raise StoreError(f"holds the run {record.run_id!r:.60} with an answer to a request that is not there.")
+
+
+def _plain_json(text: str) -> Any:
+    """Read what a stricter parser does not: halves of surrogate pairs, NaN (which becomes None)."""
+    try:
+        return json.loads(text, parse_constant=lambda name: None)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"holds something that is no JSON: {error}") from error
+
+
+def _message(record: Any) -> Message:
+    return Message.from_dict(record)
+
+
+def _messages(records: Any) -> list[Message]:
+    if not isinstance(records, list):
+        raise ConfigurationError(f"Messages are a list, not {type(records).__name__}.")
+    return [Message.from_dict(record) for record in records]
+
+
+def _stop_reason(word: Any) -> str:
+    if word not in STATUS_OF_STOP_REASON:
+        raise ConfigurationError(f"{word!r:.60} is no stop reason.")
+    return str(word)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{value!r:.60} stands where fields belong.")
+    return value
+
+
+_READERS: dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
+    "run.started": (("input", _messages), ("params", _mapping), ("tags", _mapping)),
+    "message.added": (("message", _message),),
+    "llm.succeeded": (("usage", Usage.from_dict),),
+    "llm.failed": (("usage", Usage.from_dict), ("error", _mapping)),
+    "run.ended": (("stop_reason", _stop_reason), ("usage", Usage.from_dict), ("error", _mapping)),
+}
+"""Fields that are objects, or that must be what they are."""
+
+
+def _without_words(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `payload` with None for whatever somebody may have said."""
+    return {key: _bare(key, value) for key, value in payload.items()}
+
+
+def _bare(key: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | Usage):
+        return value
+    if isinstance(value, str):
+        return value if key in _NAMES else None
+    if isinstance(value, Message):
+        return _bare_message(value)
+    if key == "input":
+        return [_bare_message(message) for message in value]
+    if key == "tags":
+        return dict(value)
+    if key in ("params", "budget"):
+        return {name: item for name, item in value.items() if isinstance(item, bool | int | float)}
+    if key == "error":
+        return {"type": None, "message": None} | {name: value.get(name) for name in ("type", "code")}
+    return None
+
+
+def _bare_message(message: Message) -> Message:
+    """Return `message` with its role, its calls and results, and nothing that is said in them."""
+    pieces: list[Any] = []
+    for piece in message.contents:
+        if isinstance(piece, FunctionCall):
+            pieces.append(FunctionCall(piece.call_id, piece.name, id=piece.id, invalid=piece.invalid))
+        elif isinstance(piece, FunctionResult):
+            pieces.append(FunctionResult(piece.call_id, piece.name, "", id=piece.id, interrupted=piece.interrupted))
+        elif isinstance(piece, HostedToolCall):
+            pieces.append(HostedToolCall(piece.kind, piece.id, name=piece.name))
+        elif isinstance(piece, HostedToolResult):
+            pieces.append(HostedToolResult(piece.kind, piece.id))
+    return Message(
+        message.role,
+        pieces,
+        message.author_name,
+        message.message_id,
+        created_at=message.created_at,
+        run_id=message.run_id,
+        agent_id=message.agent_id,
+        interrupted=message.interrupted,
+    )
