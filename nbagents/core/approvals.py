@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbagents.core.content import ApprovalRequest, ApprovalResponse, FunctionCall, FunctionResult
+from nbagents.core.errors import SessionError
 from nbagents.core.events import RunEvent
 from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
@@ -32,7 +33,10 @@ def needs_approval(run: RunContext, call: FunctionCall) -> bool:
 def hold_calls(run: RunContext, held: list[FunctionCall]) -> list[RunEvent]:
     """Keep the unfinished turn for the next run and ask for the calls in `held`; the run ends with that."""
     left = run.resumed | {call_id: needed.state for call_id, needed in run.needed.items()}
-    run.session.state[PENDING_KEY] = {"messages": run.unstored, "resumed": left}
+    pending = {"agent_id": run.agent.id, "messages": run.unstored, "resumed": left}
+    if not run.asked and run.inputs:
+        pending["inputs"] = run.inputs  # said while older calls still waited: it comes after their results
+    run.session.state[PENDING_KEY] = pending
     run.unstored = []
     run.stop_reason = "approval_required"
     requests = [request for call in held for request in _requests(run, call)]
@@ -66,15 +70,27 @@ def has_held_calls(run: RunContext) -> bool:
     return PENDING_KEY in run.session.state
 
 
-def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[FunctionCall]]:
-    """Take the turn that waits in the session; return the calls to run and those that go on waiting.
+def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[FunctionCall], list[RunEvent]]:
+    """Take the turn that waits in the session; return the calls to run, those that go on waiting, and what is refused.
 
-    Answers count only for a call that waits, with the very arguments that were asked for. A call without an answer goes
-    on waiting if the run brings nothing but answers; if the conversation goes on instead, it is refused.
+    Answers count only for a call that waits, with the very arguments that were asked for; a denial counts more than an
+    approval. A call without an answer goes on waiting if the run brings nothing but answers; if the conversation goes on
+    instead, it is refused.
+
+    Raises:
+        SessionError: the answers are for calls of another agent; they go on waiting.
     """
-    answers = {answer.id: answer for answer in run.answers}
-    pending = run.session.state.pop(PENDING_KEY)
+    answers = {answer.id: answer for answer in sorted(run.answers, key=lambda answer: not answer.approved)}
+    pending = run.session.state[PENDING_KEY]
+    asked_by = pending.get("agent_id", run.agent.id)
+    if asked_by != run.agent.id and answers:
+        raise SessionError(
+            f"The calls that wait in this session are those of the agent {asked_by!r}, not of {run.agent.id!r}.",
+            hint=f"Run the answers with {asked_by!r}.",
+        )
+    del run.session.state[PENDING_KEY]
     messages: list[Message] = pending["messages"]
+    run.inputs = [*pending.get("inputs", ()), *run.inputs]
     run.resumed = dict(pending.get("resumed", {}))
     answered = {result.id for message in messages for result in message.results}
     waiting = [c for message in messages for c in message.calls if c.id not in answered]
@@ -84,6 +100,7 @@ def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[Functi
     run.open_calls = waiting
     allowed: list[FunctionCall] = []
     held: list[FunctionCall] = []
+    refused: list[RunEvent] = []
     for call in waiting:
         answer = _matching(answers.get(call.id), call)
         if (answer is not None and answer.approved) or (call.id in run.resumed and (answers or not run.inputs)):
@@ -91,8 +108,8 @@ def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[Functi
         elif answer is None and not run.inputs:
             held.append(call)
         else:
-            _refuse(run, call, answer)
-    return allowed, held
+            refused.append(_refuse(run, call, answer))
+    return allowed, held, refused
 
 
 def _matching(answer: ApprovalResponse | None, call: FunctionCall) -> ApprovalResponse | None:
@@ -101,11 +118,11 @@ def _matching(answer: ApprovalResponse | None, call: FunctionCall) -> ApprovalRe
     return answer
 
 
-def _refuse(run: RunContext, call: FunctionCall, answer: ApprovalResponse | None) -> None:
+def _refuse(run: RunContext, call: FunctionCall, answer: ApprovalResponse | None) -> RunEvent:
     if answer is None:
         text = "Not run: nobody approved this call."
     else:
         text = f"Not run: the user denied this call{f': {answer.reason}' if answer.reason else '.'}"
     result = FunctionResult(call.call_id, call.name, text, call.id, error=text)
-    run.tool_failed(call, result, status="denied")
     run.results[call.id] = result
+    return run.tool_failed(call, result, status="denied")

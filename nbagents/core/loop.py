@@ -88,7 +88,10 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
 async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     """Go back and forth between model and tools until there is an answer, or a reason to stop."""
     if has_held_calls(run):
-        async with aclosing(_answer_calls(run, *take_up_held_calls(run))) as events:
+        allowed, held, refused = take_up_held_calls(run)
+        for event in refused:
+            yield event
+        async with aclosing(_answer_calls(run, allowed, held)) as events:
             async for event in events:
                 yield event
         if run.stop_reason == "approval_required":

@@ -75,9 +75,9 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
                 continue
             run.results[report.call.id] = report.result
             event = _finished(run, report)
+            yield event
             if _ends_the_run(report.error):
                 raise report.error
-            yield event
     finally:
         for task in tasks:
             task.cancel()

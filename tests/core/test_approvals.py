@@ -1,11 +1,13 @@
 """Calls that wait for a person."""
 
+import asyncio
 import json
 from dataclasses import replace
 
 import pytest
 
-from nbagents import Agent, AgentSession, ScriptedChatClient, run_log, tool, tool_call
+from nbagents import Agent, AgentSession, Message, ScriptedChatClient, run_log, tool, tool_call
+from nbagents.core.errors import SessionError
 
 
 @pytest.fixture
@@ -133,3 +135,104 @@ async def test_an_approval_rule_gets_arguments_that_fit_and_where_it_fails_a_per
     assert "missing argument 'path'" in response.messages[1].results[0].result
     assert ([r.call.arguments for r in response.approvals], removed) == ([{"path": "x"}], [])
     assert "KeyError" in response.warnings[0]
+
+
+async def test_a_denial_counts_more_than_an_approval_of_the_same_call(ask, agent, removed):
+    session = agent.create_session()
+    first, second = (await ask(agent, "clean up", session=session)).approvals
+    await ask(agent, [first.deny(), first.approve(), second.approve(), second.deny()], session=session)
+    assert removed == []
+
+
+async def test_answers_and_a_text_together_run_what_was_approved_and_the_text_comes_after_it(ask, agent, removed):
+    session = agent.create_session()
+    first, second = (await ask(agent, "clean up", session=session)).approvals
+    response = await ask(agent, [first.approve(), second.deny(), Message("user", "hurry")], session=session)
+    assert (response.text, removed) == ("Done.", ["a"])
+    stored = await agent.thread(session).get_messages()
+    assert [m.text for m in stored if m.role == "user"] == ["clean up", "hurry"]
+    assert stored.index(next(m for m in stored if m.text == "hurry")) == 5
+    assert_balanced_by_id(stored)
+
+
+@pytest.mark.parametrize("change", ["removed", "changed", "replaced"])
+async def test_a_tool_that_has_changed_meanwhile_answers_the_call_all_the_same(ask, agent, removed, change):
+    """An approved call is checked against the tool that there is when it runs."""
+    session = agent.create_session()
+    answers = [request.approve() for request in (await ask(agent, "clean up", session=session)).approvals]
+
+    @tool(name="remove")
+    def with_other_arguments(folder: str) -> str:
+        """Remove a folder."""
+        removed.append(folder)
+
+    tools = {"removed": [], "changed": [with_other_arguments], "replaced": [tool(name="remove")(removed.remove)]}[
+        change
+    ]
+    later = Agent(agent.client, tools=tools)
+    response = await ask(later, answers, session=AgentSession.from_dict(session.to_dict()))
+    assert (response.text, removed) == ("Done.", [])
+    errors = [result.error for m in response.messages for result in m.results]
+    assert all(errors)
+    assert_balanced_by_id(await later.thread(response.session).get_messages())
+
+
+async def test_answers_of_another_agent_run_nothing_and_the_calls_go_on_waiting(ask, agent, removed):
+    """Two agents may share a session, and have different tools of one name."""
+    session = agent.create_session()
+    answers = [request.approve() for request in (await ask(agent, "clean up", session=session)).approvals]
+    erase = tool(name="remove")(lambda path: removed.append(f"other {path}"))
+    other = Agent(ScriptedChatClient(["Never.", "Hello."]), name="other", tools=[erase])
+    with pytest.raises(SessionError, match="those of the agent 'agent'"):
+        await ask(other, answers, session=session)
+    assert (await ask(agent, answers, session=session)).text == "Done."
+    assert removed == ["a", "b"]
+
+
+async def test_another_agent_that_goes_on_with_the_session_refuses_the_calls(ask, agent, removed):
+    session = agent.create_session()
+    answers = [request.approve() for request in (await ask(agent, "clean up", session=session)).approvals]
+    other = Agent(ScriptedChatClient(["Hello."]), name="other")
+    assert (await ask(other, "hello", session=session)).text == "Hello."
+    sent = other.client.requests[0].messages
+    assert sum("nobody approved" in r.result for m in sent for r in m.results) == 2
+    assert_balanced_by_id(sent)
+    response = await ask(agent, [*answers, "and?"], session=session)
+    assert (response.text, removed) == ("Done.", [])
+    assert "ignored" in response.warnings[0]
+
+
+async def test_a_run_that_is_cancelled_while_approved_calls_run_leaves_a_session_that_can_be_used(ask):
+    began = asyncio.Event()
+
+    @tool(approval="always")
+    async def slow(path: str) -> str:
+        """Wait."""
+        began.set()
+        await asyncio.Event().wait()
+
+    agent = Agent(ScriptedChatClient([[tool_call("slow", path="a")], "ok"]), tools=[slow])
+    session = agent.create_session()
+    (request,) = (await ask(agent, "q", session=session)).approvals
+    task = asyncio.create_task(ask(agent, request.approve(), session=session))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await ask(agent, [request.approve(), "go on"], session=session)).text == "ok"
+    sent = agent.client.requests[-1].messages
+    assert [m.role for m in sent] == ["user", "assistant", "tool", "user"]
+    assert sent[2].results[0].interrupted
+
+
+async def test_what_a_person_denies_is_told_in_the_stream():
+    guarded = tool(name="remove", approval="always")(lambda path: path)
+    agent = Agent(ScriptedChatClient([[tool_call("remove", path="a")], "ok"]), tools=[guarded])
+    session = agent.create_session()
+    (request,) = (await agent.run("q", session=session)).approvals
+    events = [event async for event in agent.run(request.deny("no"), stream=True, session=session).events()]
+    (failed,) = [event for event in events if event.name == "tool.failed"]
+    assert (failed.payload["status"], failed.update.contents[0].error) == (
+        "denied",
+        "Not run: the user denied this call: no",
+    )

@@ -134,3 +134,50 @@ def test_two_agents_with_names_that_services_refuse_are_two_tools():
     assert len(set(names)) == 4
     with pytest.raises(ConfigurationError, match="Two tools"):
         Agent(ScriptedChatClient([]), tools=[child(), tool(name="cook")(lambda: None)])
+
+
+async def test_approvals_two_agents_deep_surface_and_go_back_one_after_the_other(ask, removed):
+    """A text that comes with the answers waits until the child has all that it needs."""
+
+    @tool(approval="always")
+    def remove(path: str) -> str:
+        """Remove a file."""
+        removed.append(path)
+        return f"removed {path}"
+
+    def calls(*paths):
+        return ["Sure. ", *(tool_call("remove", path=path) for path in paths)]
+
+    washer = Agent(
+        ScriptedChatClient([calls("a", "b"), calls("c"), "All is gone."]), "Wash up.", name="washer", tools=[remove]
+    )
+    cook = child([tool_call("washer", messages="Wash up!")], "The kitchen is clean.", tools=[washer])
+    agent = parent(cook, [tool_call("cook", messages="soup?"), tool_call("cook", messages="tea?")], "done")
+    cook.client = ScriptedChatClient([lambda request: cook_reply(request)] * 9)
+
+    def cook_reply(request):
+        if request.messages[-1].role == "tool":
+            return "The kitchen is clean."
+        return [tool_call("washer", messages="Wash up!")] if "soup" in request.messages[-1].text else "With sugar."
+
+    session = agent.create_session()
+
+    def reopened():
+        return AgentSession.from_dict(json.loads(json.dumps(session.to_dict())))
+
+    response = await ask(agent, "q", session=session)
+    assert [m.results[0].result for m in response.messages if m.results] == ["With sugar."]
+    a, b = response.approvals
+    session = reopened()
+    response = await ask(agent, [a.approve(), "and be quick"], session=session)
+    assert (response.stop_reason, removed) == ("approval_required", ["a"])
+    assert [r.id for r in response.approvals] == [b.id]
+    session = reopened()
+    response = await ask(agent, [a.approve(), b.deny()], session=session)
+    assert ([r.call.arguments for r in response.approvals], removed) == ([{"path": "c"}], ["a"])
+    session = reopened()
+    response = await ask(agent, response.approvals[0].approve(), session=session)
+    assert (response.text, removed) == ("done", ["a", "c"])
+    stored = await agent.thread(session).get_messages()
+    assert [m.text for m in stored if m.role == "user"] == ["q", "and be quick"]
+    assert sorted(r.result for m in stored for r in m.results) == ["The kitchen is clean.", "With sugar."]
