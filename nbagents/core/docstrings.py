@@ -13,8 +13,14 @@ _ANY_SECTION = re.compile(
     r"|examples?|notes?|attributes|see also|warnings?|warns|references|todo):\s*$",
     re.I,
 )
-_UNDERLINE = re.compile(r"^-{3,}\s*$")
-_GOOGLE_ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_NUMPY_SECTIONS = frozenset(
+    {
+        *("parameters", "other parameters", "returns", "yields", "receives", "raises", "warns", "warnings"),
+        *("see also", "notes", "references", "examples", "attributes", "methods"),
+    }
+)
+_UNDERLINE = re.compile(r"^[-=]{3,}\s*$")
+_GOOGLE_ENTRY = re.compile(r"^(?:[-*+]\s+)?`{0,2}\*{0,2}(\w+)\*{0,2}`{0,2}\s*(?:\(.*?\))?\s*:(?!:)\s*(.*)$")
 _NUMPY_ENTRY = re.compile(r"^\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
 _SPHINX_FIELD = re.compile(r"^:(\w+)\b\s*([^:]*):\s*(.*)$")
 
@@ -27,10 +33,10 @@ def parse_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
     i = 0
     while i < len(lines):
         line = lines[i]
-        underlined = i + 1 < len(lines) and bool(_UNDERLINE.match(lines[i + 1])) and line.strip()
+        underlined = _is_underlined(lines, i) and line.strip().lower() in _NUMPY_SECTIONS
         if _ANY_SECTION.match(line) or underlined:
             start = i + (2 if underlined else 1)
-            end = _section_end(lines, start, underlined=bool(underlined))
+            end = _section_end(lines, start, underlined=underlined)
             if underlined and line.strip().lower() in {"parameters", "other parameters"}:
                 _read_numpy(lines[start:end], parameters)
             elif _GOOGLE_SECTION.match(line):
@@ -44,15 +50,23 @@ def parse_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
     return "\n".join(summary).strip(), parameters
 
 
+def _is_underlined(lines: list[str], i: int) -> bool:
+    return i + 1 < len(lines) and bool(_UNDERLINE.match(lines[i + 1]) and lines[i].strip())
+
+
 def _section_end(lines: list[str], start: int, *, underlined: bool) -> int:
+    """Return where the section ends. One whose entries stand at the margin ends with the first blank line."""
+    first = next((line for line in lines[start:] if line.strip()), "")
+    at_margin = not underlined and bool(_GOOGLE_ENTRY.match(first)) and not _ANY_SECTION.match(first)
     for i in range(start, len(lines)):
         line = lines[i]
         if not line.strip():
+            if at_margin and i > start:
+                return i
             continue
-        next_underlined = i + 1 < len(lines) and bool(_UNDERLINE.match(lines[i + 1]))
-        if next_underlined or (line.startswith(":") and _SPHINX_FIELD.match(line)):
+        if _is_underlined(lines, i) or (line.startswith(":") and _SPHINX_FIELD.match(line)):
             return i
-        if not underlined and not line[0].isspace():
+        if not underlined and not line[0].isspace() and (not at_margin or _ANY_SECTION.match(line)):
             return i
     return len(lines)
 
@@ -94,5 +108,5 @@ def _read_sphinx(lines: list[str], i: int, parameters: dict[str, str]) -> int:
         text = f"{text} {lines[i].strip()}"
         i += 1
     if kind in {"param", "parameter", "arg", "argument", "key", "keyword"} and words:
-        parameters[words[-1].lstrip("*")] = text.strip()
+        parameters[words[-1].lstrip("\\*")] = text.strip()
     return i

@@ -74,9 +74,9 @@ def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
     options = run.options
     if not tools and not TOOL_OPTIONS.isdisjoint(options):
         options = {k: v for k, v in options.items() if k not in TOOL_OPTIONS}
-    if run.step > 1 and options.get("tool_choice") not in (None, "auto", "none"):
+    if options.get("tool_choice") not in (None, "auto", "none") and (run.step > 1 or _answers_calls(run)):
         options = {k: v for k, v in options.items() if k != "tool_choice"}  # a forced call is forced once
-    if isinstance(choice := options.get("tool_choice"), Mapping):
+    if tools and isinstance(choice := options.get("tool_choice"), Mapping):
         options = {**options, "tool_choice": named_choice(choice, run.tools)}
     if run.output is not None:
         options = {**options, "response_format": run.output.to_option()}
@@ -89,6 +89,11 @@ def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
         client_kwargs=run.client_kwargs,
         conversation_id=None if run.thread.stores_locally else run.session.service_session_id,
     )
+
+
+def _answers_calls(run: RunContext) -> bool:
+    """Whether the model is to read results: its turn goes on, perhaps after a person has approved a call."""
+    return bool(run.transcript) and run.transcript[-1].role == "tool"
 
 
 async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> AsyncGenerator[RunEvent, None]:

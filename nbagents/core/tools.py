@@ -340,7 +340,9 @@ def _settle(future: asyncio.Future[Any], outcome: Any, error: BaseException | No
     if error is None:
         future.set_result(outcome)
     elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError(f"the tool raised StopIteration: {error}"))
+        raised = RuntimeError(f"the tool raised StopIteration: {error}")  # a future takes no StopIteration
+        raised.__cause__ = error
+        future.set_exception(raised)
     else:
         future.set_exception(error)
 

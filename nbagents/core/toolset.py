@@ -109,10 +109,21 @@ def _depth_of_caller() -> int:
 
 
 def named_choice(choice: Mapping[str, Any], tools: Mapping[str, Tool]) -> Mapping[str, Any]:
-    """Return the option `tool_choice` with the name that is sent, where it names a tool by its id."""
+    """Return the option `tool_choice` with the name that is sent, where it names a tool by its id.
+
+    Raises:
+        ConfigurationError: it names a function that there is not.
+    """
     function = choice.get("function")
-    named = find_tool(tools, function.get("name", "")) if isinstance(function, Mapping) else None
-    return choice if named is None else {**choice, "function": {**choice["function"], "name": named.name}}
+    if not isinstance(function, Mapping):
+        return choice
+    named = find_tool(tools, function.get("name", ""))
+    if named is None:
+        raise ConfigurationError(
+            f"tool_choice names {function.get('name')!r}, which is no tool of this run.",
+            hint=f"There are: {', '.join(tools) or 'none'}.",
+        )
+    return {**choice, "function": {**function, "name": named.name}}
 
 
 def _is_one_tool(item: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 from datetime import date
 
 import numpy as np
@@ -91,3 +92,42 @@ def test_an_error_that_cannot_say_what_it_is_has_a_name():
             raise RuntimeError
 
     assert error_text(Mute()) == "Mute"
+
+
+class Unsayable:
+    def __repr__(self):
+        raise RuntimeError
+
+
+class AnswersToAll:
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: self
+
+
+def circular():
+    ring: list = []
+    ring.append(ring)
+    return ring
+
+
+ODD = {
+    "a list in itself": (circular, '"[[...]]"'),
+    "what cannot say what it is": (Unsayable, '"<Unsayable>"'),
+    "the same inside a list": (lambda: [1, Unsayable()], '[1, "<Unsayable>"]'),
+    "a place in memory": (object, '"<object object>"'),
+    "a proxy": (lambda: types.MappingProxyType({"a": 1}), '{"a": 1}'),
+    "a view": (lambda: {"a": 1}.keys(), '["a"]'),
+    "a range": (lambda: range(3), "[0, 1, 2]"),
+    "an exception": (lambda: ValueError("bad"), '"ValueError: bad"'),
+    "a number without end": (lambda: 10**5_000, '"<int>"'),
+    "bytes of no known kind": (lambda: b"\xff\xfe", '"__4="'),
+}
+
+
+@pytest.mark.parametrize(("make", "text"), ODD.values(), ids=ODD.keys())
+def test_odd_values_are_told_the_same_way_each_time(make, text):
+    assert result_text(make()) == text
+
+
+def test_an_object_that_answers_to_every_name_is_told_as_text():
+    assert "AnswersToAll" in result_text(AnswersToAll())
