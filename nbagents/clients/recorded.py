@@ -119,6 +119,9 @@ class RecordedChatClient(BaseChatClient):
             first = next((exchanges[0] for exchanges in self._replies.values()), None)
             self.model = first.model if first else None
             self.provider = (first.provider if first else None) or self.provider
+            recorded = [one for exchanges in self._replies.values() for one in exchanges]
+            at_service = any(update.get("conversation_id") for one in recorded for update in one.updates)
+            self.stores_by_default = self.supports_service_sessions = at_service
             return
         self.model = self._asked_model
         self.provider = getattr(client, "provider", self.provider)

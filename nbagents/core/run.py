@@ -401,8 +401,12 @@ def result_message(result: FunctionResult) -> Message:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Finish `work` although the current task is cancelled meanwhile; the cancellation follows."""
-    task = asyncio.ensure_future(work)
+    """Finish `work` although the current task is cancelled meanwhile; the cancellation follows.
+
+    That holds at the end of `asyncio.run` too, which cancels every task that it knows of: it waits for the current one.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    asyncio._unregister_task(task)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

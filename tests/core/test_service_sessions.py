@@ -9,12 +9,15 @@ import pytest
 from nbagents import (
     Agent,
     AgentSession,
+    ChatContext,
+    ChatResponse,
     ContextProvider,
     FileHistoryProvider,
     HistoryCopy,
     HistoryProvider,
     InMemoryHistoryProvider,
     Message,
+    RecordedChatClient,
     RunBudget,
     ScriptedChatClient,
     events_df,
@@ -445,3 +448,98 @@ def test_a_copy_into_the_conversation_itself_is_refused(tmp_path):
         assert agent.client.requests == []
     with pytest.raises(ConfigurationError, match="HistoryProvider, not str"):
         HistoryCopy("copies/")
+
+
+async def test_a_recorded_conversation_at_a_service_is_played_again(ask, tmp_path):
+    async def talk(client):
+        agent = Agent(client, tools=[add])
+        session = agent.create_session()
+        return [(await ask(agent, text, session=session)).text for text in ("q", "r")]
+
+    service = StoringClient([[tool_call("add", a=1, b=2)], "It is 3.", "ok"])
+    said = await talk(RecordedChatClient(tmp_path / "talk.jsonl", service))
+    assert said == ["It is 3.", "ok"]
+    assert await talk(RecordedChatClient(tmp_path / "talk.jsonl")) == said
+
+
+async def test_approvals_of_a_sub_agent_go_on_at_its_service(ask):
+    @tool(approval="always")
+    def remove(path: str) -> str:
+        return f"{path} is gone"
+
+    inner = StoringClient([[tool_call("remove", path="x")], "Removed.", "Again."])
+    child = Agent(inner, "Remove files.", name="child", tools=[remove])
+    outer = StoringClient([[tool_call("child", messages="x")], "Done.", [tool_call("child", messages="y")], "Done."])
+    parent = Agent(outer, tools=[child.as_tool(session="shared")])
+    session = parent.create_session()
+    response = await ask(parent, "q", session=session)
+    session = roundtrip(session)
+    response = await ask(parent, [request.approve() for request in response.approvals], session=session)
+    assert response.text == "Done."
+    assert inner.sent() == [("system", "Remove files."), ("tool", "x is gone")]
+    assert outer.sent() == [("tool", "Removed.")]
+    await ask(parent, "r", session=roundtrip(session))
+    assert inner.sent() == [("system", "Remove files."), ("user", "y")]
+
+
+async def test_a_reply_that_middleware_has_replaced_keeps_its_id(ask):
+    async def swap(context: ChatContext, call_next):
+        await call_next()
+        context.response = ChatResponse([Message("assistant", "other")], finish_reason="stop")
+
+    client = StoringClient(["a", "b"])
+    agent = Agent(client, middleware=[swap])
+    session = agent.create_session()
+    for text in ("q", "r"):
+        response = await ask(agent, text, session=session)
+    assert (response.text, response.warnings) == ("other", [])
+    assert client.sent() == [("user", "r")]
+
+
+async def test_a_correction_goes_out_alone(ask):
+    client = StoringClient(["no JSON", '{"a": 1}', "ok"])
+    agent = Agent(client)
+    session = agent.create_session()
+    response = await ask(agent, "q", session=session, options={"response_format": dict})
+    assert response.value == {"a": 1}
+    assert [role for role, _ in client.sent()] == ["user"]
+    assert "required format" in client.sent()[0][1]
+    await ask(agent, "r", session=session)
+    assert client.sent() == [("user", "r")]
+
+
+def test_the_blocking_calls_go_on_at_the_service_too():
+    client = StoringClient(["a b", "c d", "e f"])
+    agent = Agent(client)
+    session = agent.create_session()
+    agent.run_sync("1", session=session)
+    assert [update.text for update in agent.stream_sync("2", session=session) if update.text] == ["c ", "d"]
+    agent.start("3", session=session).result(30)
+    assert client.sent() == [("user", "3")]
+    assert len(client.conversations[session.service_session_id]) == 6
+
+
+async def test_a_client_of_any_kind_can_go_on_at_a_service(ask):
+    """One that only has `get_response` is told the conversation as an option."""
+    asked = []
+
+    class Plain:
+        supports_service_sessions = stores_by_default = True
+
+        def get_response(self, messages, *, stream=False, options=None):
+            asked.append(([m.text for m in messages], options))
+            reply = ChatResponse([Message("assistant", "ok")], conversation_id="conv_7", finish_reason="stop")
+            if not stream:
+                return asyncio.sleep(0, reply)
+
+            async def updates():
+                for update in reply.to_updates():
+                    yield update
+
+            return updates()
+
+    agent = Agent(Plain())
+    session = agent.create_session()
+    for text in ("q", "r"):
+        await ask(agent, text, session=session)
+    assert asked == [(["q"], {}), (["r"], {"conversation_id": "conv_7"})]

@@ -10,9 +10,11 @@ from nbagents import (
     AgentSession,
     FileHistoryProvider,
     HistoryProvider,
+    InMemoryHistoryProvider,
     Message,
     RunBudget,
     ScriptedChatClient,
+    SQLHistoryProvider,
     ToolContext,
     events_df,
     run_log,
@@ -271,3 +273,24 @@ async def test_runs_that_wait_for_a_session_that_is_deleted_are_told(ask):
     may_end.set()
     assert [type(end) for end in await asyncio.gather(*tasks, return_exceptions=True)] == [ThreadDeletedError] * 2
     assert session.state == {"deleted": True}
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", "sqlite"])
+def test_a_stream_that_is_left_when_the_loop_ends_is_stored(tmp_path, kind):
+    """C75: asyncio.run cancels every task that it finds, the one that stores too if it finds it."""
+    session, kept = AgentSession("trip"), []
+
+    def history():
+        if kind == "memory":
+            return InMemoryHistoryProvider()
+        return FileHistoryProvider(tmp_path) if kind == "file" else SQLHistoryProvider(f"sqlite:///{tmp_path}/chat.db")
+
+    async def main():
+        stream = Agent(ScriptedChatClient(["one two three"]), history=history()).run("q", stream=True, session=session)
+        kept.append(stream)
+        async for _ in stream:
+            break
+
+    asyncio.run(main())
+    stored = asyncio.run(history().get_messages(session))
+    assert [(m.text, m.interrupted) for m in stored] == [("q", False), ("one ", True)]
