@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 MAX_DEPTH = 200
 """Values that are nested deeper are refused: JSON readers give up at about 1,000."""
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = frozenset({str, int, bool, type(None)})
+"""Types whose values are JSON as they stand; nobody asks for their place."""
 _FIT = "The state holds None, text, numbers, lists, tuples, dicts with text keys, messages and registered classes."
 
 
@@ -149,13 +150,13 @@ def _items(value: Mapping[str, Any], place: _Place) -> Iterator[tuple[str, Any, 
     around = place.inside(value)
     for key, item in list(value.items()):  # a run in another thread may be adding to it
         if _is_key(key, place.path):
-            yield key, item, _Place(f"{place.path}.{key}", around)
+            yield key, item, place if type(item) in _PLAIN else _Place(f"{place.path}.{key}", around)
 
 
 def _elements(value: list[Any] | tuple[Any, ...], place: _Place) -> Iterator[tuple[Any, _Place]]:
     around = place.inside(value)
     for number, item in enumerate(list(value)):
-        yield item, _Place(f"{place.path}[{number}]", around)
+        yield item, place if type(item) in _PLAIN else _Place(f"{place.path}[{number}]", around)
 
 
 # A single key that begins with `$` says what a record stands for; a dict of the user's that looks so goes into `$dict`.

@@ -11,7 +11,10 @@ from itertools import count
 
 from nbagents.core.errors import ReentrantRunError
 
-held_turns: ContextVar[frozenset[tuple[Hashable, int]]] = ContextVar("held_turns", default=frozenset())
+Turn = tuple[Hashable, int]
+"""A key and the number of the turn that is held there."""
+
+held_turns: ContextVar[frozenset[Turn]] = ContextVar("held_turns", default=frozenset())
 """The turns that the current code is part of, as `current_turn` gave them; set for the tools that a run calls."""
 
 _lock = threading.Lock()
@@ -20,25 +23,27 @@ _turns: dict[Hashable, int] = {}
 """A key is there while somebody holds the turn, with the turn's number."""
 _waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
 """Those who wait for a turn that is held, each on a future of its own loop."""
+_wanted: dict[Turn, list[Hashable]] = {}
+"""The keys that tools of a turn's run wait for."""
 
 
 async def take_turn(key: Hashable) -> None:
     """Wait until no other run holds `key`, then hold it.
 
     Raises:
-        ReentrantRunError: the caller is part of the run that holds it: it would wait for itself.
+        ReentrantRunError: the caller is part of the run that holds it, or of one that this waits for: it would wait
+            for itself.
     """
-    if current_turn(key) in held_turns.get():
-        raise ReentrantRunError(
-            "A tool started a run on the session that it is itself running in.",
-            hint="Give that run a session of its own.",
-        )
     with _lock:
         if key not in _turns:
             _turns[key], _waiting[key] = next(_numbers), deque()
             return
+        own = held_turns.get()
+        _check_for_circle(key, own)
         future = asyncio.get_running_loop().create_future()
         _waiting[key].append(future)
+        for turn in own:
+            _wanted.setdefault(turn, []).append(key)
     try:
         await future
     except asyncio.CancelledError:
@@ -49,9 +54,31 @@ async def take_turn(key: Hashable) -> None:
                 raise
         end_turn(key)  # the turn was handed over just before the cancellation
         raise
+    finally:
+        with _lock:
+            for turn in own:
+                _wanted[turn].remove(key)
+                if not _wanted[turn]:
+                    del _wanted[turn]
 
 
-def current_turn(key: Hashable) -> tuple[Hashable, int]:
+def _check_for_circle(key: Hashable, own: frozenset[Turn]) -> None:
+    """Follow who waits for whom: from the run that holds `key` to those that its tools wait for, and so on."""
+    todo, seen = [key], set()
+    while todo:
+        turn = current_turn(todo.pop())
+        if turn in own:
+            where = "the session" if turn[0] == key else "a session whose run waits for the one"
+            raise ReentrantRunError(
+                f"A tool started a run on {where} that it is itself running in.",
+                hint="Give that run a session of its own.",
+            )
+        if turn not in seen:
+            seen.add(turn)
+            todo += _wanted.get(turn, ())
+
+
+def current_turn(key: Hashable) -> Turn:
     """Return what tells the turn that is held at `key` from all others; what outlives its run is no part of it."""
     return key, _turns.get(key, -1)
 

@@ -294,3 +294,57 @@ def test_a_stream_that_is_left_when_the_loop_ends_is_stored(tmp_path, kind):
     asyncio.run(main())
     stored = asyncio.run(history().get_messages(session))
     assert [(m.text, m.interrupted) for m in stored] == [("q", False), ("one ", True)]
+
+
+async def test_two_runs_that_ask_for_each_others_session_do_not_wait_for_ever(ask):
+    """C72: neither at once nor in a longer circle."""
+    names = ["a", "b", "c"]
+    sessions = {name: AgentSession(name) for name in names}
+    arrived = asyncio.Barrier(len(names))
+
+    @tool
+    async def ask_next(context: ToolContext) -> str:
+        name = context.session.session_id
+        await arrived.wait()
+        following = sessions[names[(names.index(name) + 1) % len(names)]]
+        return (await Agent(ScriptedChatClient(["fine"])).run("q", session=following)).text
+
+    async def run(name):
+        agent = Agent(ScriptedChatClient([[tool_call("ask_next")], "ok"]), tools=[ask_next])
+        response = await ask(agent, "q", session=sessions[name])
+        return response.messages[1].results[0].result
+
+    results = await asyncio.wait_for(asyncio.gather(*map(run, names)), 20)
+    assert sorted("fine" in result for result in results) == [False, True, True]
+    assert sum("a session of its own" in result for result in results) == 1
+
+
+async def test_waiting_for_another_session_is_no_circle(ask):
+    """C72: a run may wait for a session whose own run waits for a third one."""
+    began, may_end = asyncio.Event(), asyncio.Event()
+    sessions = {name: AgentSession(name) for name in "abc"}
+
+    @tool
+    async def wait() -> str:
+        began.set()
+        await may_end.wait()
+        return "waited"
+
+    @tool
+    async def ask_session(name: str) -> str:
+        return (await Agent(ScriptedChatClient(["fine"])).run("q", session=sessions[name])).text
+
+    def run(name, **call):
+        script = [[tool_call(*call, **next(iter(call.values())))], "ok"]
+        return asyncio.ensure_future(
+            ask(Agent(ScriptedChatClient(script), tools=[wait, ask_session]), "q", session=sessions[name])
+        )
+
+    tasks = [run("c", wait={})]
+    await began.wait()
+    tasks += [run("b", ask_session={"name": "c"}), run("a", ask_session={"name": "b"})]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    may_end.set()
+    done = await asyncio.wait_for(asyncio.gather(*tasks), 20)
+    assert [response.messages[1].results[0].result for response in done] == ["waited", "fine", "fine"]
