@@ -150,7 +150,7 @@ class _Sample:
         self._question = question
 
     def of(self, schema: Mapping[str, Any], depth: int = 0) -> Any:
-        """Return a value that fits `schema`: required properties only, the first branch of a union."""
+        """Return a value that fits `schema`: required properties only, null where that fits, else the first branch."""
         if isinstance(schema.get("$ref"), str):
             schema = self._at(schema["$ref"])
         for fixed in ("const", "default"):
@@ -159,6 +159,8 @@ class _Sample:
         if schema.get("enum"):
             return next((v for v in schema["enum"] if str(v).lower() in self._question.lower()), schema["enum"][0])
         branches = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+        if any(branch.get("type") == "null" for branch in branches or ()):
+            return None  # in strict schemas everything is required, and null where it is not
         if branches and depth < _DEEPEST:
             return self.of(branches[0], depth + 1)
         return self._of_type(schema, depth)

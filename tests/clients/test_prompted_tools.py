@@ -181,7 +181,7 @@ def test_structured_output_and_tools_go_together():
     schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
     response = Agent(client, tools=[add]).run_sync("q", options={"response_format": schema})
     assert response.value == {"sum": 3}
-    assert client.schema()["$defs"]["answer"] == schema
+    assert client.schema()["$defs"]["answer"] == {**schema, "additionalProperties": False}
 
 
 @pytest.mark.parametrize("reply", ['{"tool": "rm", "arguments": {}}', '{"tool": "add", "arguments": [1]}', "{not json"])
