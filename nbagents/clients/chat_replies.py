@@ -82,6 +82,12 @@ class ReplyReader:
             raise _unreadable("chunk", chunk) from error
         return self._update(chunk, contents, finish_reason)
 
+    def read_end(self) -> ChatResponseUpdate | None:
+        """Return the last increment of a stream that `[DONE]` ended and no reason; None if it is cut or complete."""
+        if self.finish_reason is not None or not self._said:
+            return None
+        return self._update({}, [], "stop")
+
     def read_reply(self, body: Any) -> ChatResponseUpdate | None:
         """Return the whole reply as one update; None if `body` is no chat completion.
 

@@ -152,6 +152,8 @@ class OpenAIChatClient(BaseChatClient):
                     for update in call.read(events.feed(piece)):
                         yield update
                     if events.done:
+                        if (end := call.reader.read_end()) is not None:
+                            yield end
                         await _drain(pieces)
                         break
                 for update in call.read(events.end()):

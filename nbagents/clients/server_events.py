@@ -36,7 +36,7 @@ class EventReader:
         """Yield the values whose event `piece` completes.
 
         Raises:
-            ValueError: an event is neither JSON nor `[DONE]`.
+            JSONDecodeError: an event is neither JSON nor `[DONE]`.
         """
         if self.done:
             return
@@ -60,7 +60,7 @@ class EventReader:
 
     def end(self) -> Iterator[Any]:
         """Yield the value of the event that no blank line has ended, unless it has been cut."""
-        with suppress(ValueError):
+        with suppress(json.JSONDecodeError):
             yield from self.feed(b"\n\n")
 
     def _take(self, line: bytes) -> Iterator[Any]:
@@ -92,11 +92,18 @@ class EventReader:
                 whole = isinstance(value, dict) and "error" in value
                 yield value if whole else {"error": text.decode(errors="replace") if value is None else value}
             elif text:
-                yield json.loads(text.decode())
+                yield _json(text)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text.decode())
+    except (ValueError, RecursionError) as error:  # no text, no JSON, a number too long or nested too deep
+        raise json.JSONDecodeError(str(error), text.decode(errors="replace"), 0) from error
 
 
 def _json_or_none(text: bytes) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return _json(text)
+    except json.JSONDecodeError:
         return None

@@ -7,6 +7,7 @@ why; a test that needs it is then not made for that client.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import threading
 import time
@@ -422,6 +423,11 @@ class ChatClientContract:
             assert [response.text for response in responses] == [said(endpoint, "Hello.")] * 20
             assert len({response.run_id for response in responses}) == 20
             assert [len(await agent.thread(session).get_messages()) for session in sessions] == [2] * 20
+
+    async def test_a_deep_copy_of_an_agent_answers_as_the_agent_does(self, endpoint: Endpoint) -> None:
+        agent = endpoint.agent(Say("Hello."), Say("Hello."))
+        for one in (agent, copy.deepcopy(agent)):
+            assert (await ask(one, "Hi", "plain", options=endpoint.options)).text == said(endpoint, "Hello.")
 
     @pytest.mark.parametrize("order", ["scripts first", "threads first"])
     def test_one_client_serves_every_loop_and_thread(self, endpoint: Endpoint, order: str) -> None:

@@ -51,6 +51,7 @@ TEXTS: dict[str, list[Any]] = {
     "a reason that is empty": [choice("", delta={"content": "Hel"}), delta("lo 鳥"), finish()],
     "a reason that is the word null": [choice("null", delta={"content": TEXT}), finish()],
     "the reason too early": [choice("stop", delta={"content": "Hel"}), delta("lo 鳥")],
+    "no reason but [DONE]": [delta("Hel"), delta("lo 鳥"), usage(), DONE],
     "the reason in capitals": [delta(TEXT), finish("STOP")],
     "an error that is none": [{**delta("Hel"), "error": None}, {**delta("lo 鳥"), "error": {}}, finish()],
     "parts": [delta([{"type": "text", "text": "Hel"}]), delta([{"type": "output_text", "text": "lo 鳥"}]), finish()],
@@ -234,6 +235,20 @@ async def test_a_stream_cut_within_an_event_is_incomplete(raw_server: RawServer)
     assert error.partial_text == "Hel"
 
 
+async def test_a_stream_that_says_nothing_but_the_end_is_incomplete(raw_server: RawServer) -> None:
+    """C38"""
+    raw_server.reply(delta("", role="assistant"))
+    assert type(await fails(agent_on(raw_server), "Hi", "streamed")) is IncompleteStreamError
+
+
+@pytest.mark.parametrize("hostile", ["[" * 100_000, f'{{"id": {"9" * 5000}}}'], ids=["deep", "long number"])
+async def test_json_that_cannot_be_read_is_no_reply(raw_server: RawServer, hostile: str) -> None:
+    raw_server.reply(f"data: {hostile}\n\n", *HELLO)
+    error = await fails(agent_on(raw_server), "Hi", "streamed")
+    assert type(error) is InvalidReplyError
+    assert "no JSON" in error.message
+
+
 async def test_a_server_that_says_the_end_and_keeps_talking_is_not_waited_for(raw_server: RawServer) -> None:
     raw_server.reply(*HELLO, DONE, end="stall").reply_text("Still here")
     agent = agent_on(raw_server)
@@ -310,6 +325,7 @@ CALLS: dict[str, list[Any]] = {
             message={"content": None, "tool_calls": [{"id": "c1", "function": {"name": "add", "arguments": ADD}}]},
         )
     ],
+    "no reason but [DONE]": [call(0, "c1", "add", ADD), DONE],
     "usage in between": [call(0, "c1", "add", '{"a":1,'), usage(1, 2), call(0, args='"b":2}'), END, usage(1, 3)],
 }
 TWO_CALLS = {"gaps in the index", "index 0 for all", "two at once"}

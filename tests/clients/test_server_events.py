@@ -78,10 +78,10 @@ def test_an_event_named_error_is_one_whatever_it_holds(sent: str, error: Any) ->
 
 
 def test_data_that_is_no_json_is_an_error_where_an_event_has_ended() -> None:
-    with pytest.raises(ValueError, match="Expecting"):
-        read(b"data: {]\n\n")
-    with pytest.raises(ValueError, match="utf-8"):
-        read(b"data: \xff\xfe\n\n")
+    with pytest.raises(json.JSONDecodeError, match="Expecting"):
+        read(b"data: {]\n\ndata: {}\n\n")
+    with pytest.raises(json.JSONDecodeError, match="utf-8"):
+        read(b"data: \xff\xfe\n\ndata: {}\n\n")
 
 
 def test_what_belongs_to_no_event_is_kept_within_bounds() -> None:
