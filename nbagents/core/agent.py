@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
-from nbagents.core.baseagent import BaseAgent
+from nbagents.core.arguments import RunSettings, exact_arguments
+from nbagents.core.baseagent import AgentRunHandle, BaseAgent
 from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
 from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
 from nbagents.core.content import ApprovalResponse
@@ -18,14 +18,14 @@ from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
 from nbagents.core.middleware import Middleware, MiddlewareChain
-from nbagents.core.options import OPTION_NAMES, TypedOptions, check_options, merge_options
+from nbagents.core.options import TypedOptions, check_options, merge_options
 from nbagents.core.outputs import output_format
 from nbagents.core.prices import has_price
 from nbagents.core.providers import ContextProvider, check_providers
 from nbagents.core.responses import AgentResponse
-from nbagents.core.run import OnMessage, RunContext, current_run
+from nbagents.core.run import RunContext, current_run
 from nbagents.core.sessions import AgentSession
-from nbagents.core.streams import ResponseStream
+from nbagents.core.streams import ResponseStream, SyncResponseStream
 from nbagents.core.subagents import ChildSession, agent_tool
 from nbagents.core.templates import PromptTemplate, as_template
 from nbagents.core.threads import Thread, thread_of
@@ -33,16 +33,6 @@ from nbagents.core.tools import FunctionTool
 from nbagents.core.toolset import Tool, check_tools, collect_tools, tools_of_run, usable, warn_of_unused
 from nbagents.core.updates import AgentResponseUpdate
 
-RUN_SETTINGS = (
-    "session",
-    "tools",
-    "options",
-    "budget",
-    "arguments",
-    "middleware",
-    "on_message",
-    "client_kwargs",
-)
 T = TypeVar("T")
 AgentStream = ResponseStream[AgentResponseUpdate, AgentResponse[Any]]
 
@@ -74,6 +64,7 @@ class Agent(BaseAgent):
         'Hello!'
     """
 
+    @exact_arguments()
     def __init__(
         self,
         client: BaseChatClient | SupportsChatGetResponse,
@@ -132,6 +123,7 @@ class Agent(BaseAgent):
         """
         return thread_of(session, self.history, self.client, self.options.get("store"))
 
+    @exact_arguments()
     def as_tool(
         self, name: str | None = None, description: str | None = None, *, session: ChildSession = "fresh"
     ) -> FunctionTool:
@@ -158,11 +150,16 @@ class Agent(BaseAgent):
         *,
         stream: Literal[False] = False,
         options: TypedOptions[T],
-        **settings: Any,
+        **settings: Unpack[RunSettings],
     ) -> Awaitable[AgentResponse[T]]: ...
     @overload
     def run(
-        self, messages: AgentRunInputs = None, *, stream: Literal[True], options: TypedOptions[T], **settings: Any
+        self,
+        messages: AgentRunInputs = None,
+        *,
+        stream: Literal[True],
+        options: TypedOptions[T],
+        **settings: Unpack[RunSettings],
     ) -> ResponseStream[AgentResponseUpdate, AgentResponse[T]]: ...
     @overload
     def run(
@@ -170,14 +167,8 @@ class Agent(BaseAgent):
         messages: AgentRunInputs = None,
         *,
         stream: Literal[False] = False,
-        session: AgentSession | None = None,
-        tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
-        budget: RunBudget | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        middleware: Iterable[Middleware] | None = None,
-        on_message: OnMessage | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
+        **settings: Unpack[RunSettings],
     ) -> Awaitable[AgentResponse[Any]]: ...
     @overload
     def run(
@@ -185,16 +176,18 @@ class Agent(BaseAgent):
         messages: AgentRunInputs = None,
         *,
         stream: Literal[True],
-        session: AgentSession | None = None,
-        tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
-        budget: RunBudget | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        middleware: Iterable[Middleware] | None = None,
-        on_message: OnMessage | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
+        **settings: Unpack[RunSettings],
     ) -> AgentStream: ...
-    def run(self, messages: AgentRunInputs = None, *, stream: bool = False, **settings: Any) -> Any:
+    @exact_arguments(RunSettings)
+    def run(
+        self,
+        messages: AgentRunInputs = None,
+        *,
+        stream: bool = False,
+        options: Mapping[str, Any] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> Any:
         """Answer `messages`.
 
         Nothing happens before the result is awaited or iterated; arguments are checked at once.
@@ -218,26 +211,44 @@ class Agent(BaseAgent):
             ConfigurationError: an argument that does not fit, at the call.
             NBAgentsError: the run ended early; `response` has what there is.
         """
-        check_settings(settings)
-        run = self._prepare(messages, stream=stream, **settings)
-        reply = self._stream_of(run)
+        reply = self._stream_of(self._prepare(messages, stream, options, settings))
         return reply if stream else _awaited(reply)
 
-    def _prepare(
+    @exact_arguments(RunSettings)
+    def run_sync(  # type: ignore[override]  # as `run`
         self,
-        messages: AgentRunInputs,
+        messages: AgentRunInputs = None,
         *,
-        stream: bool,
-        session: AgentSession | None = None,
-        tools: Iterable[Any] | Any | None = None,
         options: Mapping[str, Any] | None = None,
-        budget: RunBudget | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        middleware: Iterable[Middleware] | None = None,
-        on_message: OnMessage | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> AgentResponse[Any]:
+        return super().run_sync(messages, options=options, **settings)
+
+    @exact_arguments(RunSettings)
+    def stream_sync(  # type: ignore[override]  # as `run`
+        self,
+        messages: AgentRunInputs = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> SyncResponseStream[AgentResponseUpdate, AgentResponse[Any]]:
+        return super().stream_sync(messages, options=options, **settings)
+
+    @exact_arguments(RunSettings)
+    def start(  # type: ignore[override]  # as `run`
+        self,
+        messages: AgentRunInputs = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> AgentRunHandle:
+        return super().start(messages, options=options, **settings)
+
+    def _prepare(
+        self, messages: AgentRunInputs, stream: bool, options: Mapping[str, Any] | None, settings: RunSettings
     ) -> RunContext:
         """Check the arguments of a run and put it together."""
+        session, budget, on_message = settings.get("session"), settings.get("budget"), settings.get("on_message")
         if session is not None and not isinstance(session, AgentSession):
             raise ConfigurationError(
                 f"session must be an AgentSession, not {type(session).__name__}.",
@@ -254,7 +265,7 @@ class Agent(BaseAgent):
         output = output_format(asked)
         session = session or self.create_session()
         chosen = budget or self.budget or DEFAULT_BUDGET
-        values = {**self.arguments, **(arguments or {})}
+        values = {**self.arguments, **(settings.get("arguments") or {})}
         self._check_price(chosen, merged)
         return RunContext(
             agent=self,
@@ -265,14 +276,14 @@ class Agent(BaseAgent):
             answers=answers,
             system=self._system_message(values),
             arguments=values,
-            tools=self.tools_with(self.tools, tools),
+            tools=self.tools_with(self.tools, settings.get("tools")),
             options={k: v for k, v in merged.items() if k != "response_format" or output is None},
-            client_kwargs=dict(client_kwargs or {}),
+            client_kwargs=dict(settings.get("client_kwargs") or {}),
             budget=chosen,
             output=output,
             stream=stream,
             on_message=on_message,
-            middleware=MiddlewareChain.of(self.middleware, middleware),
+            middleware=MiddlewareChain.of(self.middleware, settings.get("middleware")),
             parent=current_run.get(),
         )
 
@@ -334,17 +345,6 @@ class Agent(BaseAgent):
 
 async def _awaited(reply: AgentStream) -> AgentResponse[Any]:
     return await reply.get_final_response()
-
-
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for an argument that `run` does not have, with the one that was meant."""
-    for name in settings:
-        if name in OPTION_NAMES:
-            raise ConfigurationError(f"{name!r} is an option of the model.", hint=f"Pass options={{{name!r}: ...}}.")
-        if name not in RUN_SETTINGS:
-            near = difflib.get_close_matches(name, RUN_SETTINGS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(RUN_SETTINGS)}."
-            raise ConfigurationError(f"A run has no argument {name!r}.", hint=hint)
 
 
 def _without_answers(message: Message) -> Message | None:

@@ -74,8 +74,8 @@ def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[Functi
     """Take the turn that waits in the session; return the calls to run, those that go on waiting, and what is refused.
 
     Answers count only for a call that waits, with the very arguments that were asked for; a denial counts more than an
-    approval. A call without an answer goes on waiting if the run brings nothing but answers; if the conversation goes on
-    instead, it is refused.
+    approval. A call without an answer goes on waiting if the run brings nothing but answers; if the conversation goes
+    on instead, it is refused.
 
     Raises:
         SessionError: the answers are for calls of another agent; they go on waiting.

@@ -8,6 +8,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar, overload
 
 from nbagents import loop as loops
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import LoopError, NBAgentsError, RunCancelledError
 from nbagents.core.messages import AgentRunInputs
 from nbagents.core.options import TypedOptions
@@ -47,10 +48,12 @@ class BaseAgent(ABC):
         stream of an answer that comes at once there is `ResponseStream.from_awaitable`.
         """
 
+    @exact_arguments()
     def create_session(self, session_id: str | None = None) -> AgentSession:
         """Return a new session; pass it to `run` to have the conversation remembered."""
         return AgentSession(session_id)
 
+    @exact_arguments()
     def get_session(self, service_session_id: str, *, session_id: str | None = None) -> AgentSession:
         """Return a session that goes on with a conversation that a service has stored under `service_session_id`."""
         return AgentSession(session_id, service_session_id=service_session_id)

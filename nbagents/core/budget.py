@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError
 
 DEFAULT_MAX_STEPS = 25
@@ -28,7 +30,8 @@ class RunBudget:
         max_consecutive_errors: failed tool calls in a row. Default: no limit.
 
     Raises:
-        ConfigurationError: a limit that is no number, or below 0 (`max_steps`: below 1).
+        ConfigurationError: a limit that is no number (whole, but for cost and duration), or below 0 (`max_steps`: below
+            1), or that does not exist.
 
     Example:
         >>> RunBudget(max_steps=5).max_steps
@@ -46,14 +49,16 @@ class RunBudget:
     max_consecutive_errors: int | None = None
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            value = getattr(self, f.name)
-            least = 1 if f.name == "max_steps" else 0
-            if value is None and f.name != "max_validation_retries":
+        for name in _LIMITS:
+            value = getattr(self, name)
+            if value is None and name != "max_validation_retries":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
+            least = 1 if name == "max_steps" else 0
+            allowed, what = ((int, float), "a number") if name in _FRACTIONS else ((int,), "a whole number")
+            if isinstance(value, bool) or not isinstance(value, allowed) or not least <= value < math.inf:
+                no_limit = "" if name == "max_validation_retries" else " or None (no limit)"
                 raise ConfigurationError(
-                    f"RunBudget.{f.name} must be a number of at least {least} or None, not {value!r}."
+                    f"RunBudget.{name} must be {what} of at least {least}{no_limit}, not {value!r}."
                 )
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,4 +67,6 @@ class RunBudget:
 
 
 _LIMITS = tuple(f.name for f in fields(RunBudget))
+_FRACTIONS = frozenset({"max_cost_usd", "max_duration_ms"})
+RunBudget.__init__ = exact_arguments()(RunBudget.__init__)  # type: ignore[method-assign]
 DEFAULT_BUDGET = RunBudget()

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload, runtime_checkable
 
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.errors import OutputValidationError
 from nbagents.core.folding import UpdateFolder
@@ -106,6 +107,7 @@ class BaseChatClient(ABC):
     def get_response(
         self, messages: AgentRunInputs, *, stream: Literal[True], options: Mapping[str, Any] | None = None
     ) -> ResponseStream[ChatResponseUpdate, ChatResponse]: ...
+    @exact_arguments()
     def get_response(
         self, messages: AgentRunInputs, *, stream: bool = False, options: Mapping[str, Any] | None = None
     ) -> Awaitable[ChatResponse] | ResponseStream[ChatResponseUpdate, ChatResponse]:

@@ -479,15 +479,14 @@ def assert_balanced(messages):
     [
         ({"sesion": None}, "'session'"),
         ({"temperature": 0.2}, "options={'temperature'"),
-        ({"colour": 1}, "There are: session"),
+        ({"colour": 1}, "There are: messages, stream, options, session"),
     ],
 )
 def test_a_mistyped_argument_of_a_run_names_the_one_that_was_meant(settings, fix):
     agent = Agent(ScriptedChatClient(["x"]))
-    for call in (agent.run, agent.run_sync, agent.start):
-        with pytest.raises(ConfigurationError) as caught:
-            call("q", **settings)
-        assert fix in str(caught.value)
+    with pytest.raises(ConfigurationError) as caught:
+        agent.run("q", **settings)
+    assert fix in str(caught.value)
 
 
 def test_a_notebook_shows_an_error_as_the_line_of_the_user_and_the_message():

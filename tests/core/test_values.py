@@ -1,10 +1,13 @@
 """Messages, options, names, budgets, secrets, the log: the small values."""
 
 import json
+import math
 import pickle
 import traceback
+from dataclasses import FrozenInstanceError, fields
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from nbagents import UNSET, AgentSession, Message, RunBudget, merge_options, normalize_messages
 from nbagents.core.content import (
@@ -80,10 +83,37 @@ def test_an_unknown_option_names_the_nearest():
         merge_options({}, {"temprature": 2})
 
 
-@pytest.mark.parametrize("limits", [{"max_steps": 0}, {"max_tokens": -1}, {"max_steps": "3"}, {"max_tool_calls": True}])
-def test_a_budget_that_is_none_is_an_error(limits):
-    with pytest.raises(ConfigurationError, match=next(iter(limits))):
-        RunBudget(**limits)
+LIMITS = [field.name for field in fields(RunBudget)]
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("value", [-1, -0.5, "3", True, math.nan, math.inf, [1], -math.inf])
+def test_a_limit_that_is_none_is_an_error(name, value):
+    with pytest.raises(ConfigurationError, match=name):
+        RunBudget(**{name: value})
+
+
+def test_limits_of_counts_are_whole_and_none_is_no_limit():
+    assert RunBudget(max_cost_usd=0.5, max_duration_ms=99.5).max_cost_usd == 0.5
+    for name in set(LIMITS) - {"max_cost_usd", "max_duration_ms"}:
+        with pytest.raises(ConfigurationError, match=f"{name} must be a whole number"):
+            RunBudget(**{name: 2.5})
+    with pytest.raises(ConfigurationError, match=r"max_steps.*at least 1"):
+        RunBudget(max_steps=0)
+    assert RunBudget(**dict.fromkeys(set(LIMITS) - {"max_validation_retries"})).to_dict() == {
+        "max_validation_retries": 1
+    }
+
+
+def test_a_budget_is_frozen_and_keeps_its_rules_in_json():
+    budget = RunBudget(max_steps=3)
+    with pytest.raises(FrozenInstanceError):
+        budget.max_steps = 5
+    read = TypeAdapter(RunBudget)
+    assert read.validate_python(budget.to_dict()) == budget
+    for wrong in ({"max_step": 3}, {"max_steps": -1}, {"max_cost_usd": math.nan}):
+        with pytest.raises(ValidationError, match=next(iter(wrong))):
+            read.validate_python(wrong)
 
 
 def test_names_are_valid_distinct_and_stable():

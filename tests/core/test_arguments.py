@@ -1,0 +1,60 @@
+"""A wrong argument is one error at the call that names the right one."""
+
+import inspect
+
+import pytest
+
+from nbagents import Agent, BaseAgent, RunBudget, ScriptedChatClient
+from nbagents.core.arguments import RunSettings, exact_arguments
+from nbagents.core.errors import ConfigurationError
+
+CLIENT = ScriptedChatClient([])
+AGENT = Agent(CLIENT, "Help.")
+
+
+@pytest.mark.parametrize(
+    ("call", "settings", "told"),
+    [
+        (lambda **k: Agent(CLIENT, **k), {"instruction": "x"}, "Agent has no argument 'instruction'.*'instructions'"),
+        (lambda **k: Agent(CLIENT, **k), {"temperature": 0}, r"option of the model.*options=\{'temperature'"),
+        (lambda **k: Agent(**k), {"tools": []}, "Agent: missing a required argument: 'client'"),
+        (lambda: Agent(CLIENT, "x", "y"), {}, "Agent: too many positional arguments"),
+        (CLIENT.as_agent, {"tool": []}, "'tools'"),
+        (RunBudget, {"max_step": 3}, "RunBudget has no argument 'max_step'.*'max_steps'"),
+        (RunBudget, {"colour": 3}, "There are: max_steps, max_tool_calls"),
+        (AGENT.as_tool, {"sesion": "fresh"}, "Agent.as_tool has no argument 'sesion'.*'session'"),
+        (AGENT.create_session, {"id": "x"}, "There are: session_id"),
+        (AGENT.get_session, {}, "missing a required argument: 'service_session_id'"),
+        (AGENT.run, {"store": True}, r"option of the model.*options=\{'store'"),
+        (AGENT.run_sync, {"sesion": None}, "Agent.run_sync has no argument 'sesion'.*'session'"),
+        (AGENT.stream_sync, {"stream": True}, "Agent.stream_sync has no argument 'stream'"),
+        (AGENT.start, {"onmessage": print}, "'on_message'"),
+        (lambda **k: CLIENT.get_response("q", **k), {"strem": True}, "'stream'"),
+    ],
+)
+def test_an_argument_that_does_not_exist_names_the_one_that_was_meant(call, settings, told):
+    with pytest.raises(ConfigurationError, match=told):
+        call(**settings)
+
+
+def test_a_type_error_of_the_function_itself_stays_what_it_is():
+    @exact_arguments()
+    def broken(number):
+        return "a" + number
+
+    with pytest.raises(TypeError, match="str") as caught:
+        broken(1)
+    assert not isinstance(caught.value, ConfigurationError)
+
+
+def test_signatures_are_exact_for_people_and_editors():
+    """One list of what a run takes: type checkers read it by `Unpack`, notebooks by the signature."""
+    for call in (Agent.run, Agent.run_sync, Agent.stream_sync, Agent.start):
+        parameters = inspect.signature(call).parameters
+        assert RunSettings.__annotations__.keys() | {"messages", "options"} <= parameters.keys()
+        assert all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        documented = inspect.getdoc(Agent.run)
+        assert all(f"{name}:" in documented for name in parameters if name != "self")
+    assert list(inspect.signature(Agent).parameters)[:3] == ["client", "instructions", "id"]
+    assert "max_steps" in inspect.signature(RunBudget).parameters
+    assert Agent.run_sync.__doc__ or inspect.getdoc(Agent.run_sync) == inspect.getdoc(BaseAgent.run_sync)
