@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from nbagents.analysis.queries import EVERY_RUN, RunQuery, in_order, status_of, wanted
-from nbagents.analysis.stored_events import CAPTURES, Capture, stored_event
+from nbagents.analysis.queries import EVERY_RUN, RunQuery, in_order, wanted
+from nbagents.analysis.stored_events import CAPTURES, Capture, stored_payloads
 from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.core.events import RunEvent
 from nbagents.core.history_sql import missing_package
@@ -161,7 +161,7 @@ class RunStore:
     def _note(self, event: RunEvent) -> bool:
         """Keep a note to a run; False if the run is not here."""
         self.flush()
-        payload = stored_event(event, self.capture)
+        (payload,) = stored_payloads([event], self.capture)
         return self._database.note(event.run_id, event.name, event.timestamp, payload)
 
     def _start_thread(self) -> None:
@@ -218,13 +218,15 @@ class RunStore:
     def _piece(self, tail: _Tail, begin: int, end: int) -> _Piece:
         from nbagents.analysis.run_tables import RunPart, run_row
 
-        record, capture = tail.record, self.capture
-        row = run_row(record, status_of(record)) if begin == 0 or record.ended else None
-        events = [
-            (event.sequence, event.name, event.timestamp, stored_event(event, capture))
-            for event in record.events[begin:end]
+        record = tail.record
+        events, last = record.events[begin:end], record.end()
+        row = run_row(record, last) if begin == 0 or last is not None else None
+        tail.ended = last is not None
+        rows = [
+            (event.sequence, event.name, event.timestamp, payload)
+            for event, payload in zip(events, stored_payloads(events, self.capture), strict=True)
         ]
-        return _Piece(tail, RunPart(record.run_id, row, events), end)
+        return _Piece(tail, RunPart(record.run_id, row, rows), end)
 
     def _write(self, batch: list[_Piece]) -> None:
         try:
@@ -263,14 +265,14 @@ class RunStore:
         """Keep memory bounded while the database cannot be written: lose the oldest runs that have ended."""
         with self._writing:
             self._take_new()
-            characters = sum(tail.record.characters for tail in self._tails)
+            characters = sum(tail.record.size for tail in self._tails)
             surplus: list[_Tail] = []
             for tail in self._tails:
                 if len(self._tails) - len(surplus) <= MAX_WAITING_RUNS and characters <= MAX_WAITING_CHARACTERS:
                     break
                 if tail.record.ended:
                     surplus.append(tail)
-                    characters -= tail.record.characters
+                    characters -= tail.record.size
             if surplus:
                 self._lose(surplus, "Too many wait.")
                 self._tails = [tail for tail in self._tails if not tail.is_done]
@@ -304,12 +306,13 @@ class _Tail:
 
     record: RunRecord
     written: int = 0
+    ended: bool = False
     lost: bool = False
 
     @property
     def is_done(self) -> bool:
         """Whether nothing more is to be written."""
-        return self.lost or (self.written == len(self.record.events) and self.record.ended)
+        return self.lost or (self.ended and self.written == len(self.record.events))
 
 
 @dataclass(slots=True, eq=False)

@@ -11,16 +11,10 @@ from typing import Any
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.events import RunEvent
+from nbagents.core.sizes import size_of_payload
 
 MAX_RUNS = 1_000
-MAX_CHARACTERS = 256_000_000
-_LONG_TEXTS = {
-    "llm.succeeded": "text",
-    "llm.failed": "text",
-    "tool.succeeded": "result",
-    "tool.failed": "traceback",
-    "run.noted": "text",
-}
+MAX_BYTES = 256_000_000
 Keeper = Callable[[RunEvent], bool]
 """Adds a note to a run that it keeps, and tells whether it keeps this run; `sequence` is 0 where it has to give one."""
 
@@ -32,18 +26,18 @@ class RunRecord:
     Attributes:
         run_id: the run.
         events: what happened, in order.
-        characters: about how much text the events hold.
+        size: about how many bytes the events hold: texts, files, what tools returned; each once.
     """
 
     run_id: str
     events: list[RunEvent] = field(default_factory=list)
-    characters: int = 0
+    size: int = 0
+    _counted: set[int] = field(default_factory=set, repr=False, compare=False)
 
     def append(self, event: RunEvent) -> None:
         """Add what happened next."""
         self.events.append(event)
-        if (key := _LONG_TEXTS.get(event.name)) is not None:
-            self.characters += len(event.payload.get(key) or "")
+        self.size += size_of_payload(event.name, event.payload, self._counted)
 
     @property
     def ended(self) -> bool:
@@ -65,18 +59,18 @@ class RunRecord:
 
 
 class RunLog:
-    """Runs, oldest first. The oldest ended ones leave when there are too many or they hold too much text.
+    """Runs, oldest first. The oldest ended ones leave when there are too many or they hold too much.
 
     Attributes:
         watchers: those who are told of each run that begins, in the thread in which it does.
         keepers: those who keep runs for longer; they are told of each note.
     """
 
-    def __init__(self, max_runs: int = MAX_RUNS, max_characters: int = MAX_CHARACTERS) -> None:
+    def __init__(self, max_runs: int = MAX_RUNS, max_bytes: int = MAX_BYTES) -> None:
         self._max_runs = max_runs
-        self._max_characters = max_characters
+        self._max_bytes = max_bytes
         self._runs: OrderedDict[str, RunRecord] = OrderedDict()
-        self._characters = 0
+        self._bytes = 0
         self._lock = threading.Lock()
         self.watchers: list[Callable[[RunRecord], None]] = []
         self.keepers: list[Keeper] = []
@@ -94,7 +88,7 @@ class RunLog:
     def close(self, record: RunRecord) -> None:
         """Take note that `record` has its end."""
         with self._lock:
-            self._characters += record.characters
+            self._bytes += record.size
             self._trim()
 
     def note(self, run_id: str, payload: dict[str, Any]) -> RunEvent:
@@ -110,9 +104,9 @@ class RunLog:
                 if not record.ended:
                     raise ConfigurationError(f"The run {run_id!r} is still going.", hint="Note it when it has ended.")
                 event.sequence = record.events[-1].sequence + 1
-                before = record.characters
+                before = record.size
                 record.append(event)
-                self._characters += record.characters - before
+                self._bytes += record.size - before
         kept = [keeper(event) for keeper in list(self.keepers)]
         if record is None and not any(kept):
             raise ConfigurationError(
@@ -137,14 +131,14 @@ class RunLog:
                 self._forget(run_id)
 
     def _trim(self) -> None:
-        while len(self._runs) > self._max_runs or self._characters > self._max_characters:
+        while len(self._runs) > self._max_runs or self._bytes > self._max_bytes:
             oldest = next((run_id for run_id, record in self._runs.items() if record.ended), None)
             if oldest is None:
                 return  # all of them are still going
             self._forget(oldest)
 
     def _forget(self, run_id: str) -> None:
-        self._characters -= self._runs.pop(run_id).characters
+        self._bytes -= self._runs.pop(run_id).size
 
 
 _log = RunLog()

@@ -5,20 +5,35 @@ import math
 import pickle
 import traceback
 from dataclasses import FrozenInstanceError, fields
+from unittest.mock import Mock
 
+import numpy as np
+import pandas as pd
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from nbagents import UNSET, AgentSession, Message, RunBudget, merge_options, normalize_messages
+from nbagents import (
+    UNSET,
+    Agent,
+    AgentSession,
+    Message,
+    RunBudget,
+    ScriptedChatClient,
+    merge_options,
+    normalize_messages,
+)
 from nbagents.core.content import (
     ApprovalRequest,
     DataContent,
     FunctionCall,
+    FunctionResult,
+    ReasoningContent,
     TextContent,
     content_from_dict,
     content_to_dict,
 )
 from nbagents.core.errors import ConfigurationError, NBAgentsError, ThreadDeletedError
+from nbagents.core.events import RunEvent
 from nbagents.core.history import InMemoryHistoryProvider
 from nbagents.core.names import VALID_NAME, safe_name
 from nbagents.core.runlog import RunLog
@@ -215,10 +230,8 @@ def test_errors_carry_code_hint_and_retryable():
     assert (str(error), error.code, error.retryable) == ("No model. Give one.", "x", True)
 
 
-def test_the_log_is_bounded_in_runs_and_characters_and_keeps_what_still_runs():
-    from nbagents.core.events import RunEvent
-
-    log = RunLog(max_runs=2, max_characters=100)
+def test_the_log_is_bounded_in_runs_and_bytes_and_keeps_what_still_runs():
+    log = RunLog(max_runs=2, max_bytes=10_000)
 
     def run(run_id, text="", *, end=True):
         record = log.open(run_id)
@@ -231,10 +244,74 @@ def test_the_log_is_bounded_in_runs_and_characters_and_keeps_what_still_runs():
     run("a")
     run("b")
     assert [r.run_id for r in log.runs()] == ["going", "b"]
-    run("c", "x" * 200)
+    run("c", "x" * 20_000)
     assert [r.run_id for r in log.runs()] == ["going"]
     log.clear()
     assert log.get("going") is not None
+
+
+def size_of(*events):
+    record = RunLog().open("run")
+    for name, payload in events:
+        record.append(RunEvent("run", 1, name, 0.0, payload))
+    return record.size
+
+
+IMAGE = DataContent("data:image/png;base64," + "A" * 5_000_000, "image/png")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ("run.started", {"input": [Message("user", ["look", IMAGE])]}),
+        ("message.added", {"message": Message("user", IMAGE)}),
+        ("message.added", {"message": Message("tool", FunctionResult("c", "f", "an image", items=(IMAGE,)))}),
+        ("message.added", {"message": Message("assistant", FunctionCall("c", "f", {"a": ["x" * 5_000_000]}))}),
+        ("message.added", {"message": Message("tool", FunctionResult("c", "f", "", value=np.zeros(625_000)))}),
+        ("message.added", {"message": Message("tool", FunctionResult("c", "f", "", value=b"x" * 5_000_000))}),
+        ("message.added", {"message": Message("assistant", ReasoningContent("x" * 5_000_000))}),
+        ("tool.called", {"params": "x" * 5_000_000}),
+        ("artifact.emitted", {"payload": {"figure": ["x" * 5_000_000]}}),
+        ("tool.failed", {"error": None, "traceback": "é" * 5_000_000}),
+        ("llm.succeeded", {"text": "x" * 5_000_000, "reasoning": ""}),
+    ],
+    ids=lambda event: event[0],
+)
+def test_what_an_event_holds_counts_in_bytes(event):
+    assert 5_000_000 <= size_of(event) < 5_010_000
+
+
+def test_a_payload_that_several_events_share_counts_once():
+    call = FunctionCall("c", "f", {"a": "x" * 1_000_000})
+    shared = [("message.added", {"message": Message("assistant", call)}), ("tool.called", {"params": call.arguments})]
+    shared += [("message.added", {"message": Message("user", IMAGE)})] * 3
+    assert 6_000_000 <= size_of(*shared) < 6_020_000
+
+
+def test_odd_values_of_tools_are_counted_as_well_as_can_be():
+    class Odd:
+        @property
+        def nbytes(self):
+            raise RuntimeError("no")
+
+    endless = []
+    endless.append(endless)
+    many = ["x" * 100] * 1_000_000
+    for value in (Odd(), endless, Mock()):
+        assert size_of(("artifact.emitted", {"payload": value})) < 20_000
+    assert size_of(("artifact.emitted", {"payload": many})) > 100_000_000
+    frame = pd.DataFrame({"a": range(100_000), "b": range(100_000)})
+    assert 1_600_000 <= size_of(("artifact.emitted", {"payload": frame})) < 1_700_000
+
+
+async def test_runs_with_large_files_push_out_older_runs(monkeypatch):
+    """1,000 runs or so many bytes, whichever comes first."""
+    log = RunLog(max_bytes=12_000_000)
+    monkeypatch.setattr("nbagents.core.run.run_log", lambda: log)
+    agent = Agent(ScriptedChatClient(["I see."] * 5))
+    for number in range(5):
+        await agent.run([f"{number}", DataContent("data:image/png;base64," + "A" * 5_000_000, "image/png")])
+    assert [record.events[0].payload["input"][0].text for record in log.runs()] == ["3", "4"]
 
 
 def test_unset_is_one_object_everywhere():
