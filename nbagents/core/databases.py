@@ -68,11 +68,14 @@ class Database:
         name: its address, without the password.
         key: equal for objects that stand for the same database.
         is_sqlite: whether it is SQLite.
+        address: what opens it again elsewhere; None if a secret is in it, or if nothing can.
     """
 
     def __init__(self, url: URL, tables: Tables, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.name = shown_url(url)
         self.key: Hashable = id(self) if _is_in_memory(url) else _place(url)
+        address = url.render_as_string(hide_password=False)
+        self.address = None if _is_in_memory(url) or redact(address) != address else address
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._tables = tables
         self._busy_seconds = busy_seconds

@@ -56,6 +56,18 @@ class SQLHistoryProvider(HistoryProvider):
     def __repr__(self) -> str:
         return f"SQLHistoryProvider({self._database.name!r})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> SQLHistoryProvider:
+        return self  # it holds connections and no state of a conversation: copies of an agent share it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the address, for other processes to open the same database; a password goes into no pickle."""
+        if self._database.address is None:
+            raise ConfigurationError(
+                f"{self!r} cannot be pickled: its address has a password, or it is a database in memory.",
+                hint="Make it where it is used, or leave the password to the driver (PGPASSWORD, ~/.pgpass).",
+            )
+        return SQLHistoryProvider, (self._database.address,)
+
     def storage_key(self, session: AgentSession) -> Hashable:
         """The session in its database: providers of the same one share it."""
         return "sql", self._database.key, session.session_id

@@ -12,11 +12,11 @@ from nbagents.core.state import decode_state, encode_state
 FORMAT_VERSION = 1
 MESSAGES_KEY = "messages"
 """Where `InMemoryHistoryProvider` keeps the messages in `session.state`."""
-PENDING_KEY = "pending"
+PENDING_KEY = "nbagents.pending"
 """Where a run that waits for approval keeps its unfinished turn in `session.state`."""
-DELETED_KEY = "deleted"
+DELETED_KEY = "nbagents.deleted"
 """Where a session says that its thread was deleted."""
-UNSENT_KEY = "unsent"
+UNSENT_KEY = "nbagents.unsent"
 """Where a run keeps results that a service which stores the conversation still has to get."""
 
 
@@ -27,7 +27,8 @@ class AgentSession:
         session_id: made up if not given.
         service_session_id: the conversation's id at a service that stores it; runs keep it up to date.
         state: None, text, numbers, lists, tuples, dicts with text keys, messages, and values of classes that
-            `register_state_type` knows. They come back from `from_dict` as what they were.
+            `register_state_type` knows. They come back from `from_dict` as what they were. The key `messages`, and
+            those that begin with `nbagents.`, are used by runs.
 
     Raises:
         ConfigurationError: an id that is no text, or a state that is no dict.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nbagents.core.agent import Agent
 
 ChildSession = Literal["fresh", "shared", "transcript"]
-SHARED_SESSIONS_KEY = "subagents"
+SHARED_SESSIONS_KEY = "nbagents.subagents"
 """Where a session keeps those of its sub-agents, by agent id, when they are shared."""
 
 

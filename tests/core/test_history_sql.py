@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import copy
+import pickle
 import sqlite3
 import subprocess
 import sys
@@ -291,3 +293,26 @@ def test_a_forked_program_makes_connections_of_its_own(url):
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", FORKED, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("90\n", "")
+
+
+async def test_a_copy_shares_the_database_and_a_pickle_opens_it_again(history):
+    await history.save_messages(TRIP, [Message("user", "q")])
+    agent = Agent(ScriptedChatClient([]), history=history)
+    assert copy.deepcopy(agent).history is history
+    again = pickle.loads(pickle.dumps(history))
+    assert again.storage_key(TRIP) == history.storage_key(TRIP)
+    assert await texts(again) == ["q"]
+    await again.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["postgresql+psycopg://ada:Zx8Qw3Rt5Yu7@h/x", "postgresql+psycopg://h/x?password=Zx8Qw3Rt5Yu7", "sqlite://"],
+)
+async def test_what_no_pickle_may_hold_or_can_open_again_is_refused(address):
+    """C108"""
+    history = SQLHistoryProvider(address)
+    with pytest.raises(ConfigurationError, match="cannot be pickled") as caught:
+        pickle.dumps(history)
+    assert "Zx8Qw3" not in "".join(traceback.format_exception(caught.value))
+    assert pickle.loads(pickle.dumps(SQLHistoryProvider("postgresql+psycopg://ada@h/x"))) is not None

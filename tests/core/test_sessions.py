@@ -272,7 +272,7 @@ async def test_runs_that_wait_for_a_session_that_is_deleted_are_told(ask):
     await agent.thread(session).delete()
     may_end.set()
     assert [type(end) for end in await asyncio.gather(*tasks, return_exceptions=True)] == [ThreadDeletedError] * 2
-    assert session.state == {"deleted": True}
+    assert session.state == {"nbagents.deleted": True}
 
 
 @pytest.mark.parametrize("kind", ["memory", "file", "sqlite"])
@@ -348,3 +348,11 @@ async def test_waiting_for_another_session_is_no_circle(ask):
     may_end.set()
     done = await asyncio.wait_for(asyncio.gather(*tasks), 20)
     assert [response.messages[1].results[0].result for response in done] == ["waited", "fine", "fine"]
+
+
+async def test_the_words_of_an_application_may_stand_in_the_state(ask):
+    words = {"pending": ["milk"], "deleted": True, "subagents": 3, "unsent": "x"}
+    session = AgentSession("trip", state=words)
+    agent = Agent(ScriptedChatClient(["ok"]))
+    await ask(agent, "q", session=session)
+    assert {key: value for key, value in session.state.items() if key != "messages"} == words
