@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+from nbagents.core.errors import ConfigurationError
 
 
 class StreamHooks:
@@ -41,6 +44,31 @@ class StreamHooks:
                 failed.append(error)
         if failed:
             raise failed[0]
+
+
+class OneByOne:
+    """`async with` for those who wait for the end of a stream: one task at a time, and none for itself."""
+
+    __slots__ = ("_lock", "_owner")
+
+    def __init__(self) -> None:
+        self._lock: asyncio.Lock | None = None
+        self._owner: asyncio.Task[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        if self._owner is not None and self._owner is task:
+            raise ConfigurationError(
+                "A hook cannot wait for the end of its own stream.", hint="Result hooks are given the response."
+            )
+        self._lock = self._lock or asyncio.Lock()
+        await self._lock.acquire()
+        self._owner = task
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._lock is not None
+        self._owner = None
+        self._lock.release()
 
 
 async def outcome(value: Any) -> Any:

@@ -12,7 +12,7 @@ from nbagents import loop as loops
 from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import Message
-from nbagents.core.streamhooks import StreamHooks, outcome
+from nbagents.core.streamhooks import OneByOne, StreamHooks, outcome
 from nbagents.loop import SyncStream
 from nbagents.loop.hosts import running_loop
 
@@ -61,6 +61,8 @@ class ResponseStream(Generic[U_co, R_co]):
         self._iterator: AsyncGenerator[Any, None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._ending = OneByOne()
+        self._consumers = 0
         self._taken: str | None = None
         self._response: R_co | None = None
         self._error: Exception | None = None
@@ -186,14 +188,18 @@ class ResponseStream(Generic[U_co, R_co]):
     async def get_final_response(self) -> R_co:
         """Wait for the end and return the response; what is left of the updates is passed over.
 
-        Asked again, it gives the same; a stream that failed raises its error again. What a failed run had said
-        before is in `error.response`.
+        Asked again, also by several at once, it gives the same; a stream that failed raises its error again. What a
+        failed run had said before is in `error.response`.
+
+        Raises:
+            ConfigurationError: another task is iterating this stream just now.
         """
-        if not self._ended:
-            await self._drain()
-        elif self._closing is not None:
-            await asyncio.shield(self._closing)
-        return await self._make_response()
+        async with self._ending:
+            if not self._ended:
+                await self._drain()
+            elif self._closing is not None:
+                await asyncio.shield(self._closing)
+            return await self._make_response()
 
     def finished(self) -> R_co:
         """Return the response of a stream that has ended."""
@@ -204,16 +210,23 @@ class ResponseStream(Generic[U_co, R_co]):
         return self._response
 
     async def aclose(self) -> None:
-        """End the source now; idempotent."""
+        """End the source now; idempotent.
+
+        Raises:
+            ConfigurationError: another task is waiting for the next update: cancel that task.
+        """
+        if self._iterator is not None and not self._ended:
+            _check_unread(self._iterator)
         self._ended = True
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-        elif self._iterator is not None:
-            await self._iterator.aclose()
-        if self._inner is not None:
-            await self._inner.aclose()
-        if self._hooks is not None:
-            await self._hooks.clean_up()
+        async with self._ending:
+            if self._closing is not None:
+                await asyncio.shield(self._closing)
+            elif self._iterator is not None:
+                await self._iterator.aclose()
+            if self._inner is not None:
+                await self._inner.aclose()
+            if self._hooks is not None:
+                await self._hooks.clean_up()
 
     async def __aenter__(self) -> Self:
         return self
@@ -274,6 +287,7 @@ class ResponseStream(Generic[U_co, R_co]):
             iterator = self._take("events", self._events)
         elif iterator is None:
             iterator = self._take("updates", self._source)
+        _check_unread(iterator)
         try:
             async for _ in iterator:
                 pass
@@ -324,11 +338,13 @@ class Consumer(Generic[U_co]):
     def __init__(self, stream: ResponseStream[Any, Any], iterator: AsyncGenerator[U_co, None]) -> None:
         self._stream = stream
         self._iterator = iterator
+        stream._consumers += 1
 
     def __aiter__(self) -> AsyncIterator[U_co]:
         return self
 
     def __anext__(self) -> Awaitable[U_co]:
+        _check_unread(self._iterator)
         return self._iterator.__anext__()
 
     async def aclose(self) -> None:
@@ -336,12 +352,22 @@ class Consumer(Generic[U_co]):
         await self._stream.aclose()
 
     def __del__(self) -> None:
-        self._stream._leave()
+        self._stream._consumers -= 1
+        if not self._stream._consumers:
+            self._stream._leave()
 
 
 def _is_suspended(iterator: AsyncGenerator[Any, None] | None) -> bool:
     """Whether `iterator` has begun, has not ended and is not being run or closed just now."""
     return isinstance(iterator, AsyncGeneratorType) and iterator.ag_frame is not None and not iterator.ag_running
+
+
+def _check_unread(iterator: AsyncGenerator[Any, None]) -> None:
+    if getattr(iterator, "ag_running", False):
+        raise ConfigurationError(
+            "Another task is reading this stream.",
+            hint="Let one task read it; the others can wait for that task, or cancel it.",
+        )
 
 
 async def _passed_on(items: Consumer[V]) -> AsyncGenerator[V, None]:

@@ -282,6 +282,115 @@ async def test_the_response_of_a_stream_that_was_just_left_waits_for_its_end():
     assert (response.text, response.stop_reason) == ("one ", "cancelled")
 
 
+async def test_several_who_wait_for_the_response_get_the_same():
+    source = Source("a", "b")
+    stream = source.stream().with_result_hook(source.note("result"))
+    first, second = await asyncio.gather(stream.get_final_response(), stream.get_final_response())
+    assert first is second
+    assert source.events == ["opened", "closed", "finished", "result"]
+    error = BadRequestError("no")
+    stream = Source("a", error=error).stream()
+    asked = [stream.get_final_response() for _ in range(3)]
+    assert await asyncio.gather(*asked, return_exceptions=True) == [error] * 3
+
+
+async def test_when_one_who_waits_for_the_response_is_cancelled_the_others_get_what_there_is():
+    began = asyncio.Event()
+
+    @tool
+    async def slow() -> str:
+        began.set()
+        await asyncio.Event().wait()
+
+    stream = Agent(ScriptedChatClient([["So ", tool_call("slow")]]), tools=[slow]).run("q", stream=True)
+    first, second = (asyncio.create_task(stream.get_final_response()) for _ in range(2))
+    await began.wait()
+    first.cancel()
+    assert (await second).stop_reason == "cancelled"
+    assert first.cancelled()
+
+
+async def test_a_second_task_on_one_stream_is_told_at_once_and_does_not_disturb_the_first():
+    let_go = asyncio.Event()
+
+    async def source():
+        yield ChatResponseUpdate((TextContent("a"),))
+        await let_go.wait()
+        yield ChatResponseUpdate((TextContent("b"),))
+
+    stream = ResponseStream(source, ChatResponse)
+    seen, busy = [], asyncio.Event()
+
+    async def read():
+        async for update in stream:
+            seen.append(update.text)
+            busy.set()
+
+    reading = asyncio.create_task(read())
+    await busy.wait()
+    for other in (texts(stream), stream.get_final_response(), stream.aclose()):
+        with pytest.raises(ConfigurationError, match="Another task is reading"):
+            await other
+    await settled()
+    let_go.set()
+    await reading
+    assert seen == ["a", "b"]
+    await stream.get_final_response()
+
+
+async def test_looking_at_the_first_piece_and_going_on_loses_nothing():
+    stream = agent_stream("one two three")
+    updates = aiter(stream)
+    first = await anext(updates)
+    seen = [first.text]
+    async for update in stream:
+        seen.append(update.text)
+        break
+    await settled()
+    assert "".join([*seen, *await texts(updates)]) == "one two three"
+
+
+async def test_closing_twice_at_once_closes_once():
+    source = Source("a", "b")
+    stream = source.stream().with_cleanup_hook(source.note("end"))
+    await anext(updates := aiter(stream))
+    await asyncio.gather(stream.aclose(), updates.aclose(), stream.aclose())
+    assert source.events == ["opened", "closed", "end"]
+
+
+@pytest.mark.parametrize("wait", ["get_final_response", "aclose"])
+async def test_a_hook_that_waits_for_its_own_stream_is_told(wait):
+    stream = Source("a").stream()
+    stream.with_cleanup_hook(lambda: getattr(stream, wait)())
+    with pytest.raises(ConfigurationError, match="its own stream|Another task is reading"):
+        await stream.get_final_response()
+
+
+@pytest.mark.parametrize("how", ["fails", "is cancelled", "is closed"])
+async def test_clean_up_hooks_run_in_order_after_the_source_has_ended_however_that_was(how):
+    source = Source("a", error=BadRequestError("no") if how == "fails" else None)
+    stream = source.stream().with_cleanup_hook(source.note("first")).with_cleanup_hook(source.note("second"))
+    stream.with_result_hook(source.note("result"))
+    began = asyncio.Event()
+
+    async def consume():
+        async for _ in stream:
+            began.set()
+            if how != "fails":
+                await asyncio.Event().wait()
+
+    task = asyncio.create_task(consume())
+    await began.wait()
+    if how == "is cancelled":
+        task.cancel()
+    if how == "is closed":
+        await stream.aclose()
+        task.cancel()
+    await asyncio.wait([task])
+    await settled()
+    assert source.events == ["opened", "closed", "first", "second"]
+
+
 async def test_a_stream_is_read_in_one_way():
     stream = agent_stream("a b")
     async for _ in stream:
