@@ -479,10 +479,12 @@ class Recorded(Own):
     def __init__(self, request: pytest.FixtureRequest) -> None:
         super().__init__(request)
         self._path: Path = request.getfixturevalue("tmp_path") / "talk.jsonl"
+        self._is_made = False
 
     def client(self, *script: Turn, **settings: Any) -> RecordedChatClient:
-        if self._path.exists():
+        if self._is_made:
             return RecordedChatClient(self._path, mode="replay")
+        self._is_made = True
         return RecordedChatClient(self._path, super().client(*script), mode="record")
 
 
