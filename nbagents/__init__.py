@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nbagents.analysis import artifacts_df as artifacts_df
     from nbagents.analysis import events_df as events_df
     from nbagents.analysis import messages_df as messages_df
     from nbagents.analysis import requests_df as requests_df
@@ -77,6 +78,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "nbagents.analysis": (
+        "artifacts_df",
         "events_df",
         "messages_df",
         "requests_df",

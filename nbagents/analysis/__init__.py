@@ -1,12 +1,24 @@
 """Runs as tables and plots: views of the run log. pandas and matplotlib are imported when a function is called."""
 
-from nbagents.analysis.plots import plot_timeline, plot_usage
-from nbagents.analysis.tables import events_df, messages_df, requests_df, runs_df, tool_calls_df, usage_df
+from nbagents.analysis.plots import plot_cost, plot_latency, plot_timeline, plot_tools, plot_usage
+from nbagents.analysis.tables import (
+    artifacts_df,
+    events_df,
+    messages_df,
+    requests_df,
+    runs_df,
+    tool_calls_df,
+    usage_df,
+)
 
 __all__ = [
+    "artifacts_df",
     "events_df",
     "messages_df",
+    "plot_cost",
+    "plot_latency",
     "plot_timeline",
+    "plot_tools",
     "plot_usage",
     "requests_df",
     "runs_df",

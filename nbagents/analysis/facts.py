@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from nbagents.analysis.jsontext import json_text
+from nbagents.analysis.jsontext import clean_text, json_text
 from nbagents.analysis.stores import EVERY_RUN, RunQuery, RunSource, stored_records
+from nbagents.analysis.sums import RequestSums, TokenCounts
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
@@ -18,51 +19,36 @@ from nbagents.core.responses import joined_text
 from nbagents.core.results import MAX_RESULT_CHARACTERS
 from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.runlog import RunRecord
-from nbagents.core.secrets import redact
-from nbagents.core.usage import Usage, total_usage, usage_complete
+from nbagents.core.usage import Usage
 
 FREE_PROVIDERS = frozenset({"scripted", "local", "demo"})
 """Clients that cost nothing and have no price: nobody needs to be warned of that."""
 
 
-class TokenCounts:
-    """The counts of a `usage`, each None where nothing was reported."""
-
-    @property
-    def usage(self) -> Usage | None:
-        """What was reported."""
-        raise NotImplementedError
-
-    def count(self, name: str) -> int | None:
-        """One of the counts, by its name in `Usage`."""
-        value: int | None = getattr(self.usage, name) if self.usage is not None else None
-        return value
-
-
 @dataclass(eq=False)
 class RequestFacts(TokenCounts):
-    """One request to a model: `asked` is its beginning, `answer` its end, if it has one."""
+    """One request to a model: `asked` is its beginning, `answer` its end, which may be missing."""
 
-    run: RunFacts
+    run_id: str
+    provider: str | None
     asked: dict[str, Any]
     started_at: float
-    answer: dict[str, Any] | None = None
+    answer: dict[str, Any] = field(default_factory=dict)
     ended_at: float | None = None
+    usage: Usage | None = None
+
+    def take(self, event: RunEvent) -> None:
+        """Take note of its end."""
+        self.answer, self.ended_at, self.usage = event.payload, event.timestamp, event.payload["usage"]
 
     def answered(self, name: str) -> Any:
         """A fact of the end; None where there is none."""
-        return self.answer.get(name) if self.answer is not None else None
-
-    @property
-    def usage(self) -> Usage | None:
-        """What the model reported."""
-        usage: Usage | None = self.answered("usage")
-        return usage
+        return self.answer.get(name)
 
     @property
     def model_returned(self) -> str | None:
         """The model that answered."""
-        return self.answered("model") if self.answered("error") is None else None
+        return self.answer.get("model") if self.answer.get("error") is None else None
 
     @property
     def model(self) -> str | None:
@@ -72,14 +58,17 @@ class RequestFacts(TokenCounts):
     @cached_property
     def cost(self) -> float | None:
         """US dollars; None if the price or a count is unknown."""
-        if self.usage is not None and self.run.facts["provider"] not in FREE_PROVIDERS:
-            warn_of_unknown_price(self.model or "")
-        return request_cost(self.model or "", self.usage)
+        if self.usage is None:
+            return None
+        model, asked = self.model or "", self.asked["model"] or ""
+        if self.provider not in FREE_PROVIDERS:
+            warn_of_unknown_price(model, asked=asked)
+        return request_cost(model, self.usage, asked=asked)
 
     @property
     def error_type(self) -> str | None:
         """The class of the error, if it failed."""
-        error = self.answered("error")
+        error = self.answer.get("error")
         return error["type"] if error else None
 
 
@@ -87,7 +76,8 @@ class RequestFacts(TokenCounts):
 class MessageFacts:
     """One message that a run took up or added."""
 
-    run: RunFacts
+    run_id: str
+    session_id: str
     message: Message
     sequence: int
     is_input: bool
@@ -96,16 +86,20 @@ class MessageFacts:
     index: int | None = None
     message_id: str | None = None
 
-    @property
+    @cached_property
     def content(self) -> str | None:
         """The words: text, a refusal, or the result of a tool."""
         message = self.message
+        if text := message.text:
+            return text
         refusal = "".join(piece.text for piece in message.contents if isinstance(piece, RefusalContent))
-        return message.text or refusal or "\n".join(result.result for result in message.results) or None
+        return refusal or "\n".join(result.result for result in message.results) or None
 
     @property
     def tool_calls(self) -> str | None:
         """The calls as JSON text."""
+        if self.message.role != "assistant":
+            return None
         calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in self.message.calls]
         return json_text(calls) if calls else None
 
@@ -120,13 +114,30 @@ class MessageFacts:
 class CallFacts:
     """One call that a model made, in the run in which it made it; a later run may have answered it."""
 
-    run: RunFacts
+    run_id: str
     call: FunctionCall
     step: int
     started_at: float | None = None
     asked_at: float | None = None
-    outcome: RunEvent | None = None
+    status: str | None = None
+    """How it ended; None while it runs or waits."""
+    ended_at: float | None = None
+    end: dict[str, Any] = field(default_factory=dict)
     tool_id: str | None = None
+    tool_call_id: str = ""
+
+    def take(self, event: RunEvent) -> None:
+        """Take note of what happened to it."""
+        payload = event.payload
+        if event.name == "approval.requested":
+            self.asked_at = self.asked_at or event.timestamp
+            return
+        self.tool_id = payload.get("tool_id", self.tool_id)
+        if event.name == "tool.called":
+            self.started_at = event.timestamp
+        else:
+            self.status = "ok" if event.name == "tool.succeeded" else payload["status"]
+            self.end, self.ended_at = payload, event.timestamp
 
     @property
     def tool(self) -> str:
@@ -135,14 +146,7 @@ class CallFacts:
 
     def told(self, name: str) -> Any:
         """A fact of the end; None where there is none."""
-        return self.outcome.payload.get(name) if self.outcome is not None else None
-
-    @property
-    def status(self) -> str | None:
-        """How it ended; None while it runs or waits."""
-        if self.outcome is None:
-            return None
-        return "ok" if self.outcome.name == "tool.succeeded" else self.told("status")
+        return self.end.get(name)
 
     @property
     def arguments(self) -> str | None:
@@ -150,7 +154,7 @@ class CallFacts:
         arguments = self.call.arguments
         if arguments is None:
             return None
-        return redact(arguments) if isinstance(arguments, str) else json_text(arguments)
+        return clean_text(arguments) or None if isinstance(arguments, str) else json_text(arguments)
 
     @property
     def result_chars(self) -> int | None:
@@ -173,8 +177,7 @@ class CallFacts:
         return "approved" if self.started_at is not None else "waiting"
 
 
-@dataclass(frozen=True)
-class EventFacts:
+class EventFacts(NamedTuple):
     """One event of a run."""
 
     run: RunFacts
@@ -187,38 +190,51 @@ class EventFacts:
 
     @property
     def t_rel_s(self) -> float:
-        """Seconds since the start of the run."""
+        """Seconds since the start of the run; below 0 where the clock was set back."""
         return self.event.timestamp - self.run.started_at
 
 
-class RunFacts(TokenCounts):
+class RunFacts(RequestSums):
     """One run, its events read once."""
 
     def __init__(self, record: RunRecord) -> None:
+        begin, end = record.events[0], record.end()
+        self.record = record
         self.run_id = record.run_id
         self.events = list(record.events)
-        self.facts = self.events[0].payload
-        self.started_at = self.events[0].timestamp
-        self.end = self.events[-1].payload if self.events[-1].name == "run.ended" else None
-        self.requests: list[RequestFacts] = []
-        self.messages: list[MessageFacts] = []
-        self._read()
+        self.facts = begin.payload
+        self.started_at = begin.timestamp
+        self.ended_at = None if end is None else end.timestamp
+        """Unix seconds; None while it goes on."""
+        self.end = None if end is None else end.payload
 
-    def _read(self) -> None:
+    @cached_property
+    def _parts(self) -> tuple[list[RequestFacts], list[MessageFacts]]:
+        run_id, session_id, provider = self.run_id, self.session_id, self.facts["provider"]
         requests: dict[str, RequestFacts] = {}
+        messages: list[MessageFacts] = []
         step = 0
         for event in self.events:
-            if event.name == "llm.requested":
-                step = event.payload["step"]
-                request = RequestFacts(self, event.payload, event.timestamp)
-                requests[event.payload["request_id"]] = request
-            elif event.name in {"llm.succeeded", "llm.failed"}:
-                request = requests[event.payload["request_id"]]
-                request.answer, request.ended_at = event.payload, event.timestamp
-            elif event.name == "message.added":
-                message = event.payload["message"]
-                self.messages.append(MessageFacts(self, message, event.sequence, not requests, step))
-        self.requests = list(requests.values())
+            name, payload = event.name, event.payload
+            if name == "message.added":
+                is_input = not requests
+                messages.append(MessageFacts(run_id, session_id, payload["message"], event.sequence, is_input, step))
+            elif name == "llm.requested":
+                step = payload["step"]
+                requests[payload["request_id"]] = RequestFacts(run_id, provider, payload, event.timestamp)
+            elif name in ("llm.succeeded", "llm.failed"):
+                requests[payload["request_id"]].take(event)
+        return list(requests.values()), messages
+
+    @property
+    def requests(self) -> list[RequestFacts]:
+        """The requests to models, retries included, in order."""
+        return self._parts[0]
+
+    @property
+    def messages(self) -> list[MessageFacts]:
+        """The messages that it took up or added, in order."""
+        return self._parts[1]
 
     @property
     def session_id(self) -> str:
@@ -235,28 +251,23 @@ class RunFacts(TokenCounts):
     def calls(self) -> list[CallFacts]:
         """The calls that the model made, in order, without what became of them."""
         return [
-            CallFacts(self, call, row.step)
+            CallFacts(self.run_id, call, row.step)
             for row in self.messages
             if row.message.role == "assistant" and not row.is_input
             for call in row.message.calls
         ]
 
     @property
-    def ended_at(self) -> float | None:
-        """Unix seconds; None while it goes on."""
-        return self.events[-1].timestamp if self.end is not None else None
-
-    @property
     def duration_s(self) -> float | None:
-        """Seconds from start to end; None while it goes on."""
-        return None if self.ended_at is None else self.ended_at - self.started_at
+        """Seconds from start to end, 0 where the clock was set back meanwhile; None while it goes on."""
+        return None if self.ended_at is None else max(self.ended_at - self.started_at, 0.0)
 
     @property
     def ttft_s(self) -> float | None:
         """Seconds from the start of the run to the first token of any of its streams."""
         for request in self.requests:
             if (ttft := request.answered("ttft_s")) is not None:
-                return request.started_at - self.started_at + float(ttft)
+                return max(request.started_at - self.started_at, 0.0) + float(ttft)
         return None
 
     @property
@@ -274,30 +285,25 @@ class RunFacts(TokenCounts):
         error = self.end["error"] if self.end is not None else None
         return error[name] if error else None
 
-    @cached_property
-    def usage(self) -> Usage | None:
-        """The sum of what was reported."""
-        return total_usage(request.usage for request in self.requests)
-
-    @property
-    def usage_complete(self) -> bool:
-        """Whether every request reported its tokens."""
-        return usage_complete(request.usage for request in self.requests)
-
-    @property
-    def cost(self) -> float | None:
-        """US dollars: the sum of what is known."""
-        return known_cost(self.requests)
-
-    @property
-    def cost_complete(self) -> bool:
-        """Whether the cost of every request is known."""
-        return all(request.cost is not None for request in self.requests)
-
     @property
     def input_text(self) -> str | None:
         """The words of the input, a newline between two messages."""
         return "\n".join(text for message in self.facts["input"] if (text := message.text)) or None
+
+    @cached_property
+    def noted(self) -> list[dict[str, Any]]:
+        """What people noted, in order."""
+        return [event.payload for event in self.events if event.name == "run.noted"]
+
+    @property
+    def notes(self) -> str | None:
+        """The words of the notes, a newline between two."""
+        return "\n".join(noted["text"] for noted in self.noted if noted["text"]) or None
+
+    @property
+    def thumbs(self) -> str | None:
+        """The last thumbs that were given."""
+        return next((noted["thumbs"] for noted in reversed(self.noted) if noted["thumbs"]), None)
 
     @property
     def output_text(self) -> str | None:
@@ -310,55 +316,47 @@ class RunFacts(TokenCounts):
         return sum(_begins_turn(row, before) for before, row in _with_previous(self.messages))
 
 
-def known_cost(requests: Iterable[RequestFacts]) -> float | None:
-    """US dollars of `requests`: the sum of what is known, None if nothing is."""
-    costs = [request.cost for request in requests if request.cost is not None]
-    return sum(costs) if costs else None
-
-
 def logged_runs(query: RunQuery = EVERY_RUN, source: RunSource | None = None) -> list[RunFacts]:
     """The runs that `query` wants, oldest first: of the log and the store, or of `source`."""
     return [RunFacts(record) for record in stored_records(query, source)]
 
 
-def placed_messages(runs: Iterable[RunFacts]) -> list[MessageFacts]:
+def placed_messages(runs: Iterable[RunFacts]) -> Iterator[MessageFacts]:
     """The messages of `runs`, oldest first, with their turns and places in the sessions and unique ids."""
     turns: defaultdict[str, int] = defaultdict(int)
     places: defaultdict[str, int] = defaultdict(int)
     seen: defaultdict[str, int] = defaultdict(int)
-    rows = []
     for run in runs:
+        session = run.session_id
         for before, row in _with_previous(run.messages):
-            session = run.session_id
             turns[session] += _begins_turn(row, before)
             row.turn, row.index = turns[session] or None, places[session]
             places[session] += 1
-            own = row.message.message_id or f"{run.run_id}:{row.sequence}"
+            own = row.message.message_id or f"{row.run_id}:{row.sequence}"
             seen[own] += 1
             row.message_id = own if seen[own] == 1 else f"{own}#{seen[own]}"
-            rows.append(row)
-    return rows
+            yield row
 
 
 def settled_calls(runs: Iterable[RunFacts]) -> list[CallFacts]:
     """The calls that models made in `runs`, oldest first, with what became of them, in whichever of the runs."""
-    runs = list(runs)
-    calls = [call for run in runs for call in run.calls]
-    by_id = {call.call.id: call for call in calls}
+    calls: list[CallFacts] = []
+    latest: dict[str, CallFacts] = {}
+    times: defaultdict[str, int] = defaultdict(int)
     for run in runs:
+        for call in run.calls:
+            own = call.call.id
+            times[own] += 1
+            call.tool_call_id = own if times[own] == 1 else f"{own}#{times[own]}"
+            latest[own] = call
+            calls.append(call)
         for event in run.events:
-            call = by_id.get(event.payload.get("id", ""))
-            if call is None:
-                continue
-            if event.name.startswith("tool."):
-                call.tool_id = event.payload.get("tool_id", call.tool_id)
-            if event.name == "tool.called":
-                call.started_at = event.timestamp
-            elif event.name == "approval.requested":
-                call.asked_at = call.asked_at or event.timestamp
-            elif event.name in {"tool.succeeded", "tool.failed"}:
-                call.outcome = event
+            if event.name in _CALL_EVENTS and (of := latest.get(event.payload["id"])) is not None:
+                of.take(event)
     return calls
+
+
+_CALL_EVENTS = frozenset({"tool.called", "approval.requested", "tool.succeeded", "tool.failed"})
 
 
 def _with_previous(rows: list[MessageFacts]) -> Iterable[tuple[MessageFacts | None, MessageFacts]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from nbagents.core.secrets import redact
+from nbagents.analysis.jsontext import clean_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,10 +24,14 @@ NUMBER = "Float64"
 FLAG = "boolean"
 TIME = "datetime64[us, UTC]"
 
-F = TypeVar("F", bound=Callable[..., Any])
+ROWS_READ_TOGETHER = 256
+"""Rows are let go of after so many: fewer objects for the garbage collector to visit, and a million need no room."""
+VALUES_TOGETHER = 50_000
+"""Of so many values of a column an array is made, which takes a fraction of their room."""
+_EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0  # the years 1 to 9999, as Python's datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column:
     """One column of a table.
 
@@ -33,14 +40,14 @@ class Column:
         dtype: `TEXT`, `INTEGER`, `NUMBER`, `FLAG`, `TIME` (from unix seconds), or the words of a closed vocabulary.
         value: where a row has it: a path of attributes, or a function of the row. None is missing.
         doc: what it says, with units.
-        free_text: words of people, models or tools, in which secrets are masked.
+        is_json: the texts are what `json_text` made.
     """
 
     name: str
     dtype: str | tuple[str, ...]
     value: str | Callable[[Any], Any]
     doc: str
-    free_text: bool = False
+    is_json: bool = False
 
     @property
     def dtype_name(self) -> str:
@@ -49,49 +56,136 @@ class Column:
             return f"category: {', '.join(self.dtype)}"
         return self.dtype
 
+    @cached_property
+    def read(self) -> Callable[[Any], Any]:
+        """Returns the value of a row."""
+        return attrgetter(self.value) if isinstance(self.value, str) else self.value
+
 
 def build_frame(columns: Sequence[Column], rows: Iterable[Any]) -> pd.DataFrame:
-    """Return the table of `rows`, in their order."""
+    """Return the table of `rows`, in their order.
+
+    A value that its column cannot hold is missing, and a warning says so: a count beyond 64 bits, a time that is none.
+    """
     import pandas as pd
 
-    kept = list(rows)
-    frame = pd.DataFrame({column.name: _array(column, kept) for column in columns})
+    frames = [_frame(columns, values) for values in _columnwise(columns, rows)]
+    frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     frame.attrs["schema_version"] = SCHEMA_VERSION
     return frame
 
 
-def lists_columns(columns: Sequence[Column]) -> Callable[[F], F]:
-    """Put the list of `columns` at the end of the docstring of a function that returns their table."""
+def _columnwise(columns: Sequence[Column], rows: Iterable[Any]) -> Iterator[list[list[Any]]]:
+    """Yield the values of the columns, a bounded number at a time, at least once."""
+    left, none_yet = iter(rows), True
+    values: list[list[Any]] = [[] for _ in columns]
+    readers = [(value.extend, column.read) for value, column in zip(values, columns, strict=True)]
+    while piece := list(islice(left, ROWS_READ_TOGETHER)):
+        for extend, read in readers:
+            extend(map(read, piece))
+        if len(values[0]) >= VALUES_TOGETHER:
+            yield values
+            for value in values:
+                value.clear()
+            none_yet = False
+    if values[0] or none_yet:
+        yield values
 
-    def documented(function: F) -> F:
-        listed = "\n".join(f"        {column.name} ({column.dtype_name}): {column.doc}" for column in columns)
-        function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n    Columns:\n{listed}\n    "
-        return function
 
-    return documented
+def _frame(columns: Sequence[Column], values: list[list[Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    arrays = zip(columns, values, strict=True)
+    return pd.DataFrame({column.name: _array(column, value) for column, value in arrays}, copy=False)
 
 
-def _array(column: Column, rows: list[Any]) -> Any:
+def _array(column: Column, values: list[Any]) -> Any:
+    """Return the values as an array of the column's dtype."""
+    if isinstance(column.dtype, tuple):
+        return _categories(column.name, column.dtype, values)
+    make = _ARRAYS[column.dtype]
+    if column.dtype == TEXT:
+        return make(values if column.is_json else clean_texts(values))
+    try:
+        return make(values)
+    except (TypeError, ValueError, OverflowError):
+        kept = [value if _fits(column.dtype, value) else None for value in values]
+        lost = sum(value is not None for value in values) - sum(value is not None for value in kept)
+        warnings.warn(
+            f"{lost} of the values of {column.name!r} do not fit the dtype {column.dtype} and are missing.",
+            stacklevel=2,
+        )
+        return make(kept)
+
+
+def _categories(name: str, words: tuple[str, ...], values: list[str | None]) -> Any:
+    import pandas as pd
+
+    code_of: dict[str | None, int] = {None: -1, **{word: code for code, word in enumerate(words)}}
+    try:
+        return pd.Categorical.from_codes([code_of[value] for value in values], categories=pd.Index(words))
+    except KeyError as error:
+        raise ValueError(f"The column {name!r} has no category for {error}.") from None
+
+
+def _texts(values: list[Any]) -> Any:
+    import pandas as pd
+
+    return pd.array(values, dtype="string")
+
+
+def _integers(values: list[int | None]) -> Any:
     import numpy as np
     import pandas as pd
 
-    read = attrgetter(column.value) if isinstance(column.value, str) else column.value
-    values = [read(row) for row in rows]
-    if isinstance(column.dtype, tuple):
-        if unknown := set(values) - {None, *column.dtype}:
-            raise ValueError(f"The column {column.name!r} has no category for {sorted(map(str, unknown))}.")
-        return pd.Categorical(values, categories=list(column.dtype))
-    if column.dtype == TIME:
-        microseconds = [None if value is None else round(value * 1_000_000) for value in values]
-        return pd.DatetimeIndex(np.array(microseconds, dtype="datetime64[us]"), tz="UTC")
-    if column.dtype == TEXT:
-        values = [None if value is None else _clean(value, column.free_text) for value in values]
-    extension_type: Any = column.dtype
-    return pd.array(values, dtype=extension_type)
+    missing = np.array([value is None for value in values], dtype=bool)
+    filled = [0 if value is None else value for value in values] if missing.any() else values
+    if any(type(value) is float for value in filled):
+        raise TypeError("a float among the integers")  # numpy would cut it
+    return pd.arrays.IntegerArray(np.array(filled, dtype="int64"), missing)
 
 
-def _clean(text: str, free: bool) -> str:
-    """Mask secrets in free text, and replace lone surrogates, which no file format can hold."""
-    if free:
-        text = redact(text)
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+def _numbers(values: list[float | None]) -> Any:
+    import numpy as np
+    import pandas as pd
+
+    numbers = np.array(values, dtype="float64")  # None is NaN
+    return pd.arrays.FloatingArray(numbers, np.isnan(numbers))
+
+
+def _flags(values: list[bool | None]) -> Any:
+    import numpy as np
+    import pandas as pd
+
+    missing = np.array([value is None for value in values], dtype=bool)
+    return pd.arrays.BooleanArray(np.array([bool(value) for value in values], dtype=bool), missing)
+
+
+def _times(values: list[float | None]) -> Any:
+    import numpy as np
+    import pandas as pd
+
+    seconds = np.array(values, dtype="float64")
+    if ((seconds < _EARLIEST) | (seconds > _LATEST)).any():
+        raise ValueError("a time that no calendar has")
+    missing = np.isnan(seconds)
+    microseconds = np.rint(np.where(missing, 0.0, seconds) * 1e6).astype("int64").view("datetime64[us]")
+    microseconds[missing] = np.datetime64("NaT")
+    return pd.DatetimeIndex(microseconds, tz="UTC")
+
+
+_ARRAYS: dict[str, Callable[[list[Any]], Any]] = {
+    TEXT: _texts,
+    INTEGER: _integers,
+    NUMBER: _numbers,
+    FLAG: _flags,
+    TIME: _times,
+}
+
+
+def _fits(dtype: str, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if dtype == INTEGER:
+        return isinstance(value, int) and -(2**63) <= value < 2**63
+    return dtype != TIME or _EARLIEST <= value <= _LATEST

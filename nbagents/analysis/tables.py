@@ -2,153 +2,191 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from nbagents.analysis.columns import EVENTS, MESSAGES, REQUESTS, RUNS, TOOL_CALLS
-from nbagents.analysis.facts import EventFacts, logged_runs, placed_messages, settled_calls
-from nbagents.analysis.frames import build_frame, lists_columns
-from nbagents.analysis.selection import Ids, Selection, select_runs
+from nbagents.analysis.columns import ARTIFACTS, EVENTS, MESSAGES, REQUESTS, RUNS, TOOL_CALLS
+from nbagents.analysis.facts import CallFacts, EventFacts, MessageFacts, placed_messages, settled_calls
+from nbagents.analysis.frames import Column, build_frame
+from nbagents.analysis.selection import Filters, Selection, chosen_runs, whole_sessions
 from nbagents.analysis.usage import SUMS, usage_columns, usage_groups
 
 if TYPE_CHECKING:
     import pandas as pd
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-@lists_columns(RUNS)
-def runs_df(selection: Selection = None, /, *, run_id: Ids = None, session_id: Ids = None) -> pd.DataFrame:
+
+def _documented(columns: Sequence[Column]) -> Callable[[F], F]:
+    """Give a function that returns a table what all of them have: the filters and the columns in its docstring.
+
+    Its signature names the filters too, so that an editor offers them.
+    """
+
+    def documented(function: F) -> F:
+        listed = "\n".join(f"        {column.name} ({column.dtype_name}): {column.doc}" for column in columns)
+        filters = inspect.getdoc(Filters) or ""
+        described = filters.partition("Attributes:\n")[2].rstrip().replace("\n    ", "\n        ")
+        text = (function.__doc__ or "").replace("{filters}", described.strip())
+        function.__doc__ = f"{text.rstrip()}\n\n    Columns:\n{listed}\n    "
+        signature = inspect.signature(function)
+        named = [kept for kept in signature.parameters.values() if kept.kind is not kept.VAR_KEYWORD]
+        named += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in Filters.__annotations__.items()
+        ]
+        function.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+        return function
+
+    return documented
+
+
+@_documented(RUNS)
+def runs_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each run, oldest first: also failed, cancelled and still going ones.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
-        run_id: only runs with this id, or one of these.
-        session_id: only runs of this conversation, or one of these.
+        selection: a response, a session, an id of a run or session, what has `run_ids`, or a list of these; or a store,
+            as `use_store` and `load_runs` return it. None is all, `[]` none.
+        {filters}
 
     Returns:
         A frame with always the same columns and dtypes. Totals sum what was reported; what is unknown is missing.
 
     Raises:
-        ConfigurationError: a filter that is none.
+        ConfigurationError: a filter that there is not, or a value that it cannot have.
 
     Example:
         >>> runs_df([]).shape[0]
         0
     """
-    return build_frame(RUNS, select_runs(logged_runs(), selection, run_id=run_id, session_id=session_id))
+    return build_frame(RUNS, chosen_runs(selection, filters))
 
 
-@lists_columns(REQUESTS)
-def requests_df(selection: Selection = None, /, *, run_id: Ids = None, session_id: Ids = None) -> pd.DataFrame:
+@_documented(REQUESTS)
+def requests_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each request to a model, oldest run first; each retry has its own.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
-        run_id: only requests of this run, or one of these.
-        session_id: only requests of this conversation, or one of these.
+        selection: which runs, as for `runs_df`. All filters choose runs; every request of these has its row.
+        {filters}
 
     Raises:
-        ConfigurationError: a filter that is none.
+        ConfigurationError: a filter that there is not, or a value that it cannot have.
 
     Example:
         >>> list(requests_df([]))[:3]
         ['request_id', 'run_id', 'step']
     """
-    chosen = select_runs(logged_runs(), selection, run_id=run_id, session_id=session_id)
-    return build_frame(REQUESTS, [request for run in chosen for request in run.requests])
+    return build_frame(REQUESTS, (request for run in chosen_runs(selection, filters) for request in run.requests))
 
 
-@lists_columns(MESSAGES)
-def messages_df(selection: Selection = None, /, *, run_id: Ids = None, session_id: Ids = None) -> pd.DataFrame:
+@_documented(MESSAGES)
+def messages_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each message that a run took up or added, oldest run first, in the order of the conversation.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
-        run_id: only messages of this run, or one of these.
-        session_id: only messages of this conversation, or one of these.
+        selection: which runs, as for `runs_df`. All filters choose runs; every message of these has its row.
+        {filters}
 
     Raises:
-        ConfigurationError: a filter that is none.
+        ConfigurationError: a filter that there is not, or a value that it cannot have.
 
     Example:
         >>> messages_df([]).role.cat.categories.tolist()
         ['system', 'user', 'assistant', 'tool']
     """
-    runs = logged_runs()
-    chosen = set(select_runs(runs, selection, run_id=run_id, session_id=session_id))
-    return build_frame(MESSAGES, [row for row in placed_messages(runs) if row.run in chosen])
+    runs, chosen = whole_sessions(selection, filters)
+    rows: Iterator[MessageFacts] = placed_messages(runs)
+    return build_frame(MESSAGES, rows if chosen is None else (row for row in rows if row.run_id in chosen))
 
 
-@lists_columns(TOOL_CALLS)
-def tool_calls_df(selection: Selection = None, /, *, run_id: Ids = None, session_id: Ids = None) -> pd.DataFrame:
+@_documented(TOOL_CALLS)
+def tool_calls_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each call that a model made, oldest run first: also failed, refused and waiting ones.
 
     A call that waited for approval belongs to the run in which the model made it.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
-        run_id: only calls of this run, or one of these.
-        session_id: only calls of this conversation, or one of these.
+        selection: which runs, as for `runs_df`. All filters choose runs; every call of these has its row.
+        {filters}
 
     Raises:
-        ConfigurationError: a filter that is none.
+        ConfigurationError: a filter that there is not, or a value that it cannot have.
 
     Example:
         >>> str(tool_calls_df([]).dtypes["duration_s"])
         'Float64'
     """
-    runs = logged_runs()
-    chosen = set(select_runs(runs, selection, run_id=run_id, session_id=session_id))
-    return build_frame(TOOL_CALLS, [call for call in settled_calls(runs) if call.run in chosen])
+    runs, chosen = whole_sessions(selection, filters)
+    calls: list[CallFacts] = settled_calls(runs)
+    return build_frame(TOOL_CALLS, [call for call in calls if chosen is None or call.run_id in chosen])
 
 
-@lists_columns(EVENTS)
-def events_df(selection: Selection = None, /, *, run_id: Ids = None, session_id: Ids = None) -> pd.DataFrame:
+@_documented(EVENTS)
+def events_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each event of the log, oldest run first. What is only streamed (deltas) is not kept.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
-        run_id: only events of this run, or one of these.
-        session_id: only events of this conversation, or one of these.
+        selection: which runs, as for `runs_df`. All filters choose runs; every event of these has its row.
+        {filters}
 
     Raises:
-        ConfigurationError: a filter that is none.
+        ConfigurationError: a filter that there is not, or a value that it cannot have.
 
     Example:
         >>> events_df([]).attrs["schema_version"]
         1
     """
-    chosen = select_runs(logged_runs(), selection, run_id=run_id, session_id=session_id)
-    return build_frame(EVENTS, [EventFacts(run, event) for run in chosen for event in run.events])
+    return build_frame(EVENTS, _events(selection, filters))
 
 
-@lists_columns(SUMS)
+@_documented(ARTIFACTS)
+def artifacts_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
+    """Return one row for each thing that a tool handed out beside its result, oldest run first.
+
+    Args:
+        selection: which runs, as for `runs_df`. All filters choose runs; every artifact of these has its row.
+        {filters}
+
+    Raises:
+        ConfigurationError: a filter that there is not, or a value that it cannot have.
+
+    Example:
+        >>> len(artifacts_df([]))
+        0
+    """
+    return build_frame(ARTIFACTS, (row for row in _events(selection, filters) if row.event.name == "artifact.emitted"))
+
+
+@_documented(SUMS)
 def usage_df(
-    selection: Selection = None,
-    /,
-    *,
-    by: Sequence[str] | str = ("agent", "model"),
-    run_id: Ids = None,
-    session_id: Ids = None,
+    selection: Selection = None, /, *, by: Sequence[str] | str = ("agent", "model"), **filters: Unpack[Filters]
 ) -> pd.DataFrame:
     """Return the usage of the runs summed by some of their columns, one row for each group, in order of appearance.
 
+    Runs of sub-agents are runs of their own: `by=["parent_run_id"]` tells them apart, and nothing is counted twice.
+
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
-        by: run_id, parent_run_id, session_id, agent, team, model (the one that answered), provider, stop_reason or
-            status, one or several; an empty list gives one row for everything.
-        run_id: only this run, or one of these.
-        session_id: only this conversation, or one of these.
+        selection: which runs, as for `runs_df`.
+        by: run_id, parent_run_id, session_id, agent, team, model (the one that answered), provider, stop_reason, status
+            or tags.NAME, one or several; an empty list gives one row for everything.
+        {filters}
 
     Returns:
         The columns of `by`, then the sums of what was reported; what is unknown is missing, never 0.
 
     Raises:
-        ConfigurationError: a filter that is none, or something that usage cannot be summed by.
+        ConfigurationError: a filter that there is not, a value that it cannot have, or something that usage cannot be
+            summed by.
 
     Example:
         >>> list(usage_df([], by="model"))[:3]
         ['model', 'n_runs', 'n_requests']
     """
-    columns = usage_columns(by)
-    chosen = select_runs(logged_runs(), selection, run_id=run_id, session_id=session_id)
-    return build_frame(columns, usage_groups(chosen, by))
+    return build_frame(usage_columns(by), usage_groups(chosen_runs(selection, filters), by))
+
+
+def _events(selection: Selection, filters: Filters) -> Iterator[EventFacts]:
+    return (EventFacts(run, event) for run in chosen_runs(selection, filters) for event in run.events)

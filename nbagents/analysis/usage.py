@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from nbagents.analysis.columns import COMPLETE, COST, COST_COMPLETE, RUNS, TOKENS
-from nbagents.analysis.facts import RequestFacts, RunFacts, TokenCounts, known_cost
-from nbagents.analysis.frames import INTEGER, Column
+from nbagents.analysis.facts import RequestFacts, RunFacts
+from nbagents.analysis.frames import INTEGER, TEXT, Column
+from nbagents.analysis.jsontext import json_text
+from nbagents.analysis.sums import RequestSums
 from nbagents.core.errors import ConfigurationError
-from nbagents.core.usage import Usage, total_usage, usage_complete
 
 GROUPINGS = {
     column.name: column
@@ -21,6 +19,7 @@ GROUPINGS = {
     in {"run_id", "parent_run_id", "session_id", "agent", "team", "model", "provider", "stop_reason", "status"}
 }
 """The columns by which usage can be summed. `model` is the one that answered, request by request."""
+_TAG = "tags."
 
 SUMS = [
     Column("n_runs", INTEGER, lambda group: len(group.runs), "runs"),
@@ -32,33 +31,20 @@ SUMS = [
 ]
 
 
-@dataclass(eq=False)
-class UsageGroup(TokenCounts):
+class UsageGroup(RequestSums):
     """The runs and requests that have the same `key`."""
 
-    key: tuple[Any, ...]
-    runs: list[RunFacts] = field(default_factory=list)
-    requests: list[RequestFacts] = field(default_factory=list)
-
-    @cached_property
-    def usage(self) -> Usage | None:
-        """The sum of what was reported."""
-        return total_usage(request.usage for request in self.requests)
+    def __init__(
+        self, key: tuple[Any, ...], runs: Iterable[RunFacts] = (), requests: Iterable[RequestFacts] = ()
+    ) -> None:
+        self.key = key
+        self.runs = list(runs)
+        self._requests = list(requests)
 
     @property
-    def usage_complete(self) -> bool:
-        """Whether every request reported its tokens."""
-        return usage_complete(request.usage for request in self.requests)
-
-    @property
-    def cost(self) -> float | None:
-        """US dollars: the sum of what is known."""
-        return known_cost(self.requests)
-
-    @property
-    def cost_complete(self) -> bool:
-        """Whether the cost of every request is known."""
-        return all(request.cost is not None for request in self.requests)
+    def requests(self) -> list[RequestFacts]:
+        """The requests, retries included."""
+        return self._requests
 
 
 def usage_columns(by: Sequence[str] | str) -> list[Column]:
@@ -67,20 +53,19 @@ def usage_columns(by: Sequence[str] | str) -> list[Column]:
     Raises:
         ConfigurationError: something that usage cannot be summed by.
     """
-    names = [by] if isinstance(by, str) else list(by)
-    unknown = [name for name in names if name not in GROUPINGS]
+    names = _names(by)
+    unknown = [name for name in names if not _is_grouping(name)]
     if unknown or len(set(names)) < len(names):
         raise ConfigurationError(
             f"Usage cannot be summed by {', '.join(map(repr, unknown or names))}.",
-            hint=f"by takes different ones of: {', '.join(GROUPINGS)}.",
+            hint=f"by takes different ones of: {', '.join(GROUPINGS)}, and tags.NAME.",
         )
     return [_key_column(name, place) for place, name in enumerate(names)] + SUMS
 
 
 def usage_groups(runs: Iterable[RunFacts], by: Sequence[str] | str) -> list[UsageGroup]:
     """Return the groups, in the order in which they first occur. A run without a request counts as a run."""
-    names = [by] if isinstance(by, str) else list(by)
-    readers = [_reader(name) for name in names]
+    readers = [_reader(name) for name in _names(by)]
     groups: dict[tuple[Any, ...], UsageGroup] = {}
     for run in runs:
         requests: Sequence[RequestFacts | None] = run.requests or [None]
@@ -94,14 +79,30 @@ def usage_groups(runs: Iterable[RunFacts], by: Sequence[str] | str) -> list[Usag
     return list(groups.values())
 
 
+def _names(by: Sequence[str] | str) -> list[str]:
+    return [by] if isinstance(by, str) else list(by)
+
+
+def _is_grouping(name: object) -> bool:
+    return isinstance(name, str) and (name in GROUPINGS or (name.startswith(_TAG) and name != _TAG))
+
+
 def _key_column(name: str, place: int) -> Column:
+    if name.startswith(_TAG):
+        return Column(name, TEXT, lambda group: group.key[place], f"the tag {name.removeprefix(_TAG)}")
     column = GROUPINGS[name]
     return Column(name, column.dtype, lambda group: group.key[place], column.doc)
 
 
-def _reader(name: str) -> Any:
+def _reader(name: str) -> Callable[[RunFacts, RequestFacts | None], Any]:
     if name == "model":
         return lambda run, request: request.model if request is not None else run.model
-    value = GROUPINGS[name].value
-    read = attrgetter(value) if isinstance(value, str) else value
+    if name.startswith(_TAG):
+        return lambda run, request: _tag_text(run, name.removeprefix(_TAG))
+    read = GROUPINGS[name].read
     return lambda run, request: read(run)
+
+
+def _tag_text(run: RunFacts, tag: str) -> str | None:
+    value = run.facts["tags"].get(tag)
+    return value if value is None or isinstance(value, str) else json_text(value)

@@ -10,7 +10,19 @@ import sys
 import pandas as pd
 import pytest
 
-from nbagents import events_df, messages_df, requests_df, run_log, runs_df, tool_call, tool_calls_df, usage_df
+from nbagents import (
+    ToolContext,
+    artifacts_df,
+    events_df,
+    messages_df,
+    requests_df,
+    run_log,
+    runs_df,
+    tool,
+    tool_call,
+    tool_calls_df,
+    usage_df,
+)
 from nbagents.analysis import plot_timeline, plot_usage
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, LIVE_EVENTS, OTHER_EVENTS
 from nbagents.core.secrets import register_secret
@@ -34,7 +46,7 @@ SCHEMAS = {
         **{"n_requests": INTEGER, "n_turns": INTEGER, "n_tool_calls": INTEGER},
         **TOKENS,
         **{"usage_complete": FLAG, "cost_usd": NUMBER, "cost_complete": FLAG},
-        **{"input_text": TEXT, "output_text": TEXT, "tags": TEXT},
+        **{"input_text": TEXT, "output_text": TEXT, "tags": TEXT, "notes": TEXT, "thumbs": "category"},
     },
     requests_df: {
         **{"request_id": TEXT, "run_id": TEXT, "step": INTEGER, "attempt": INTEGER},
@@ -57,6 +69,10 @@ SCHEMAS = {
         **{"event_id": TEXT, "run_id": TEXT, "sequence": INTEGER, "t_rel_s": NUMBER, "timestamp": TIME},
         **{"kind": "category", "data": TEXT},
     },
+    artifacts_df: {
+        **{"artifact_id": TEXT, "run_id": TEXT, "tool_call_id": TEXT, "step": INTEGER, "tool": TEXT},
+        **{"name": TEXT, "kind": TEXT, "payload": TEXT, "timestamp": TIME},
+    },
     usage_df: {
         **{"agent": TEXT, "model": TEXT, "n_runs": INTEGER, "n_requests": INTEGER},
         **TOKENS,
@@ -64,6 +80,13 @@ SCHEMAS = {
     },
 }
 TABLES = pytest.mark.parametrize("table", SCHEMAS, ids=lambda table: table.__name__)
+
+
+@tool
+def draw(context: ToolContext) -> str:
+    """Draw."""
+    context.emit_artifact("plot", {"points": [1, 2]}, kind="chart")
+    return "drawn"
 
 
 def schema(frame: pd.DataFrame) -> dict[str, str]:
@@ -85,7 +108,7 @@ def test_an_empty_table_has_all_columns(table) -> None:
 @TABLES
 async def test_an_empty_list_selects_nothing(table) -> None:
     """C110: [] is never all."""
-    await agent([tool_call("add", a=1, b=2)], "3").run("1+2")
+    await agent([tool_call("add", a=1, b=2), tool_call("draw")], "3").run("1+2", tools=[draw])
     assert len(table()) > 0
     for none in ([], (), iter(())):
         frame = table(none)
@@ -100,7 +123,8 @@ async def test_columns_do_not_depend_on_the_rows(table) -> None:
     frames = []
     plain = await agent("Hello.").run("Hi")
     frames.append(table(plain))
-    called = await agent([tool_call("add", a=1, b=2), tool_call("fail", reason="no")], "3").run("1+2")
+    calls = [tool_call("add", a=1, b=2), tool_call("fail", reason="no"), tool_call("draw"), tool_call("draw")]
+    called = await agent(calls, "3").run("1+2", tools=[draw])
     frames.append(table(called))
     for ending in (run_that_fails, run_that_is_cancelled, run_over_budget):
         await ending()
@@ -120,12 +144,14 @@ async def test_ids_are_unique_and_join() -> None:
     session = helper.create_session()
     for _ in range(2):
         await helper.run("1+2", session=session)
+    await agent([tool_call("draw"), tool_call("draw")], "ok").run("Draw", tools=[draw])
     for frame, key in (
         (runs_df(), "run_id"),
         (requests_df(), "request_id"),
         (messages_df(), "message_id"),
         (tool_calls_df(), "tool_call_id"),
         (events_df(), "event_id"),
+        (artifacts_df(), "artifact_id"),
     ):
         assert len(frame) > 1
         assert frame[key].is_unique, key
@@ -134,7 +160,8 @@ async def test_ids_are_unique_and_join() -> None:
     answers = messages_df().dropna(subset="tool_call_id")
     assert sorted(answers.tool_call_id) == sorted(tool_calls_df().tool_call_id)
     steps = tool_calls_df().merge(requests_df(), on=["run_id", "step"])
-    assert len(steps) == len(tool_calls_df()) == 3
+    assert len(steps) == len(tool_calls_df()) == 5
+    assert set(artifacts_df().tool_call_id) == set(tool_calls_df()[tool_calls_df().tool == "draw"].tool_call_id)
 
 
 async def test_nested_and_mixed_values_survive_csv(tmp_path) -> None:

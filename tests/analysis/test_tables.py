@@ -246,7 +246,7 @@ async def test_tool_calls_say_what_became_of_them() -> None:
     assert frame.truncated.tolist() == [False, pd.NA, pd.NA, pd.NA]
     assert frame.error_type.tolist()[:3] == [pd.NA, "ValueError", pd.NA]
     assert "no luck" in frame.error_message[1]
-    assert frame.arguments.tolist() == ['{"a": 1, "b": 2}', '{"reason": "no luck"}', "{}", '{"a": 1,']
+    assert frame.arguments.tolist() == ['{"a":1,"b":2}', '{"reason":"no luck"}', "{}", '{"a": 1,']
     assert frame.approval.isna().all()
     assert only(runs_df(response)).n_tool_calls == 4
 

@@ -44,7 +44,7 @@ async def test_a_noted_run_still_leaves_a_full_log() -> None:
     log.note(response.run_id, {"text": "x" * 100, "thumbs": None})
     log.open("run_next")
     assert [record.run_id for record in log.runs()] == ["run_next"]
-    assert log._characters == 0
+    assert log._bytes == 0
 
 
 async def test_a_run_that_is_going_cannot_be_noted() -> None:
