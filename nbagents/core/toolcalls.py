@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from nbagents.core.content import FunctionCall, FunctionResult
-from nbagents.core.errors import BudgetExceededError
+from nbagents.core.errors import BudgetExceededError, ToolError
 from nbagents.core.events import RunEvent
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.modelcalls import timed_out
@@ -162,6 +162,8 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
         done(unanswered(call, "Waiting for approval."), "held")
     except StopRun as error:
         done(unanswered(call, "Not finished: the run was ended."), "cancelled", error)
+    except ToolError as error:
+        done(_failure(call, str(error)), "error", error)
     except asyncio.CancelledError as error:
         done(_failure(call, f"The tool {call.name!r} was cancelled by itself."), "error", error)
     except Exception as error:  # noqa: BLE001  whatever a tool raises is an answer to the model

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -169,6 +170,7 @@ class FunctionTool:
         self._limit = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._description = description
         self._names = callables.local_names(function, callables.caller(1))
+        self.__name__ = self.__qualname__ = self.function_name  # for what has none: partials, callable objects
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -181,6 +183,22 @@ class FunctionTool:
 
     def __repr__(self) -> str:
         return f"<tool {self.tool_id}>"
+
+    def __copy__(self) -> FunctionTool:
+        return _restored(type(self), self.__dict__)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Go by name where that leads here, as functions do: the function itself stands behind the tool."""
+        state = {name: value for name, value in self.__dict__.items() if name not in ("schema", "definition")}
+        if isinstance(getattr(type(self.owner), self.__name__, None), FunctionTool):
+            state = {name: value for name, value in state.items() if name not in ("function", "__wrapped__")}
+            return _method_of, (self.owner, self.__name__, state)
+        found: Any = None if self.__module__ == "__main__" else sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return str(self.__qualname__)
+        return _restored, (type(self), state)
 
     @property
     def tool_id(self) -> str:
@@ -370,6 +388,17 @@ async def _collected(items: Any) -> list[Any]:
 def stays_here() -> bool:
     """Whether a sync tool runs where the run is: the opt-in mode for what must be on the main thread."""
     return loops.mode() == "same-thread" and threading.current_thread() is threading.main_thread()
+
+
+def _restored(kind: type[FunctionTool], state: Mapping[str, Any]) -> FunctionTool:
+    made = kind.__new__(kind)
+    made.__dict__.update(state)
+    return made
+
+
+def _method_of(owner: object, method: str, state: Mapping[str, Any]) -> FunctionTool:
+    bound: FunctionTool = getattr(owner, method)
+    return bound._changed(**state)
 
 
 def _check_settings(
