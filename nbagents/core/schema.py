@@ -196,9 +196,15 @@ def _is_field(default: Any) -> bool:
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return parameters_of(function)
+        parameters = parameters_of(function)
     except (TypeError, ValueError) as error:
         raise _no_schema(function, error) from error
+    if parameters and parameters[0].name == "self" and parameters[0].annotation is inspect.Parameter.empty:
+        raise ConfigurationError(
+            f"{name_of(function)!r} is a method without its object.",
+            hint="Pass the object, which gives all its @tool methods, or the method of an object.",
+        )
+    return parameters
 
 
 def _hints(function: Any, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -171,6 +171,13 @@ async def test_an_approval_is_asked_for_by_id_and_holds_after_the_session_was_st
     assert tool_calls_df([first, second]).tool.tolist() == ["MenuPlugin.order"]
 
 
+def test_a_method_of_the_class_instead_of_an_object_is_an_error_that_says_so():
+    with pytest.raises(ConfigurationError, match=r"'get_specials' is a method without its object\. Pass the object"):
+        Agent(ScriptedChatClient([]), tools=[MenuPlugin.get_specials])
+    with pytest.raises(ConfigurationError, match=r"MenuPlugin'> is no tool\. .*an object that has @tool methods"):
+        Agent(ScriptedChatClient([]), tools=[MenuPlugin])
+
+
 async def test_an_object_can_be_given_alone_even_if_it_can_be_iterated(ask):
     class Shelf:
         def __iter__(self):

@@ -351,3 +351,24 @@ async def test_an_error_without_words_is_answered():
         raise Mute
 
     assert (await result_of(broken)).result == "The tool 'broken' failed: Mute"
+
+
+async def test_tools_of_a_run_are_added_replaced_by_their_rerun_cell_or_refused_at_the_call(ask):
+    def define(answer):
+        def f() -> int:
+            """One."""
+            return answer
+
+        return f
+
+    def other() -> int:
+        """Another."""
+        return 3
+
+    client = ScriptedChatClient([[tool_call("f"), tool_call("other")], "ok"])
+    agent = Agent(client, tools=[define(1)])
+    response = await ask(agent, "q", tools=[define(2), other])
+    assert [result.result for message in response.messages for result in message.results] == ["2", "3"]
+    assert [one() for one in agent.tools] == [1]
+    with pytest.raises(ConfigurationError, match=r"Two tools are called 'f': .*define\.<locals>\.f and .*other"):
+        agent.run("q", tools=[FunctionTool(other, name="f")])
