@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
@@ -31,6 +32,8 @@ from nbagents.analysis.queries import RunQuery
 from nbagents.analysis.stored_events import check_record, read_event
 from nbagents.core.databases import Database, Tables, database_text, version_table
 from nbagents.core.errors import ConfigurationError, StoreError
+from nbagents.core.events import RunEvent
+from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.runlog import RunRecord
 
 BUSY_SECONDS = 5.0
@@ -179,12 +182,14 @@ class RunDatabase(Database):
 
 def key_text(text: str | None) -> str | None:
     """Return `text` as it stands in a column that is searched: what no database takes is escaped, long ones are cut."""
-    return text if text is None else database_text(text)[:_KEY_CHARACTERS]
+    if text is None or (text.isascii() and text.isprintable() and "\\" not in text):
+        return text and text[:_KEY_CHARACTERS]
+    return database_text(text)[:_KEY_CHARACTERS]
 
 
-def run_row(record: RunRecord, status: str | None) -> Row:
-    """Return the row of a run in `nbagents_runs`, without the id."""
-    begin, end = record.events[0], record.end()
+def run_row(record: RunRecord, end: RunEvent | None) -> Row:
+    """Return the row of a run in `nbagents_runs`, without the id; `end` is the event with which it has ended."""
+    begin = record.events[0]
     facts = begin.payload
     return (
         record.run_id,
@@ -194,7 +199,7 @@ def run_row(record: RunRecord, status: str | None) -> Row:
         key_text(facts["model"]),
         begin.timestamp,
         end.timestamp if end is not None else None,
-        status,
+        STATUS_OF_STOP_REASON[end.payload["stop_reason"]] if end is not None else None,
     )
 
 
@@ -207,7 +212,7 @@ def _insert(connection: Connection, table: Table, rows: Sequence[Row], otherwise
     for size in _ROWS_AT_ONCE:
         statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {', '.join([one] * size)} {otherwise}"
         while len(rows) - begin >= size:
-            values = tuple(value for row in rows[begin : begin + size] for value in row)
+            values = tuple(chain.from_iterable(rows[begin : begin + size]))
             connection.exec_driver_sql(statement, values)
             begin += size
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from nbagents.analysis.jsontext import json_text
-from nbagents.core.content import FunctionCall, FunctionResult
+from nbagents.core.content import FunctionCall, FunctionResult, TextContent
 from nbagents.core.errors import ConfigurationError, NBAgentsError, StoreError
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, LIVE_EVENTS, OTHER_EVENTS, RunEvent
 from nbagents.core.hosted import HostedToolCall, HostedToolResult
 from nbagents.core.messages import Message
 from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.runlog import RunRecord
+from nbagents.core.secrets import may_hold_secret
 from nbagents.core.usage import Usage
 
 Capture = Literal["full", "metadata"]
@@ -45,11 +46,105 @@ _NAMES = frozenset(
 """Fields whose texts name something and are nobody's words."""
 
 
-def stored_event(event: RunEvent, capture: Capture) -> str:
-    """Return the payload of `event` as it is kept."""
+def stored_payloads(events: Sequence[RunEvent], capture: Capture) -> list[str]:
+    """Return the payloads of `events` as they are kept.
+
+    They are what `json_text` gives, found faster: what is said in a run occurs in several of its events, and is
+    searched for secrets once.
+    """
     if capture == "metadata":
-        return json_text(_without_words(event.payload))
-    return event.text if event.text is not None else json_text(event.payload)
+        return [json_text(_without_words(event.payload)) for event in events]
+    texts: set[str] = set()
+    payloads = [_READ_OUT.get(event.name, _read_out)(event.payload, texts) for event in events]
+    if may_hold_secret("\n".join(texts)):
+        return [json_text(payload) for payload in payloads]
+    return [_fast_json(payload) for payload in payloads]
+
+
+def _read_out(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
+    """Return `payload` with the objects of this package as dicts, and add the texts in it to `texts`."""
+    _collect(payload, texts)
+    return payload
+
+
+def _read_out_start(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
+    texts.update(map(str, (payload["agent"], payload["session_id"], payload["model"])))
+    for words in (payload["params"], payload["tags"]):
+        if words:
+            texts.update(words)
+            _collect(words, texts)
+    return {**payload, "input": [_read_out_message(message, texts) for message in payload["input"]]}
+
+
+def _read_out_added(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
+    return {"message": _read_out_message(payload["message"], texts)}
+
+
+def _read_out_message(message: Message, texts: set[str]) -> dict[str, Any]:
+    texts.update((message.author_name or "", message.message_id or ""))
+    record = message.to_dict()
+    if len(message.contents) == 1 and type(piece := message.contents[0]) is TextContent and not message.extra:
+        texts.add(piece.text)
+        if piece.extra:
+            _collect(piece.extra, texts)
+    else:
+        _collect(record, texts)
+    return record
+
+
+def _read_out_request(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
+    return payload  # the start of the run has the name of the model
+
+
+def _read_out_reply(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
+    texts.update((payload["text"], payload["reasoning"], payload["model"] or "", payload["finish_reason"] or ""))
+    usage = payload["usage"]
+    return payload if usage is None else {**payload, "usage": usage.to_dict()}
+
+
+def _read_out_end(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
+    texts.update((payload["output_text"], *payload["warnings"]))
+    if payload["error"]:
+        _collect(payload["error"], texts)
+    usage = payload["usage"]
+    return payload if usage is None else {**payload, "usage": usage.to_dict()}
+
+
+_READ_OUT: dict[str, Callable[[dict[str, Any], set[str]], dict[str, Any]]] = {
+    "run.started": _read_out_start,
+    "message.added": _read_out_added,
+    "llm.requested": _read_out_request,
+    "llm.succeeded": _read_out_reply,
+    "run.ended": _read_out_end,
+}
+"""The events of every run; the rest is looked through field by field, which takes longer."""
+
+
+def _collect(value: Any, texts: set[str]) -> None:
+    """Add all texts in `value`, names of fields too."""
+    for item in value.values() if type(value) is dict else value:
+        kind = type(item)
+        if kind is str:
+            texts.add(item)
+        elif kind is dict:
+            texts.update(map(str, item))
+            _collect(item, texts)
+        elif kind is list or kind is tuple:
+            _collect(item, texts)
+        elif kind not in _WORDLESS:
+            texts.add(_UNKNOWN)
+
+
+_WORDLESS = frozenset({int, float, bool, type(None)})
+_UNKNOWN = "secret"
+"""Stands for an object that may say anything."""
+
+
+def _fast_json(payload: dict[str, Any]) -> str:
+    try:
+        return to_json(payload, inf_nan_mode="null").decode()
+    except ValueError:
+        return json_text(payload)
 
 
 def read_event(run_id: str, sequence: int, name: str, timestamp: float, text: str) -> RunEvent:
