@@ -93,11 +93,18 @@ class FunctionSchema:
             first = error
         given = without_unset(dict(arguments), self.parameters)
         try:
-            # As JSON: a type that is strict itself takes a date or a set only from there.
-            return self._model.model_validate_json(json.dumps(given))
+            return self._checked_as_json(given)
         except ValidationError as error:
             told = first if error.errors()[0]["type"] == "json_invalid" else error
             raise ArgumentsError(self._explain(told)) from told
+
+    def _checked_as_json(self, arguments: dict[str, Any]) -> BaseModel:
+        """As JSON, since a type that is strict itself takes a date or a set only from there."""
+        try:
+            text = json.dumps(arguments)
+        except (TypeError, ValueError):  # middleware has put something else in
+            return self._model.model_validate(arguments)
+        return self._model.model_validate_json(text)
 
     def _build_model(self, function: Callable[..., Any], documented: Mapping[str, str]) -> type[BaseModel]:
         from pydantic import Field, create_model

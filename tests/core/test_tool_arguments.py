@@ -18,7 +18,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from nbagents import Agent, ScriptedChatClient, ToolContext, tool, tool_call
+from nbagents import Agent, FunctionContext, ScriptedChatClient, ToolContext, tool, tool_call
 from nbagents.core.content import FunctionCall
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.tools import FunctionTool
@@ -328,3 +328,21 @@ async def test_what_models_send_is_read_or_told_by_name_and_the_next_turn_goes_o
     assert len(result.result) < 1_000
     assert json.loads(json.dumps(session.to_dict()))
     assert (await ask(agent, "go on", session=session)).text == "on"
+
+
+async def test_what_middleware_puts_in_is_checked_as_it_is(ask):
+    async def put_in(context: FunctionContext, call_next):
+        context.arguments |= {"day": date(2026, 11, 30)}
+        await call_next()
+
+    @tool
+    def book(day: date, rooms: int = 1) -> str:
+        """Book it."""
+        return f"{rooms} on {day}"
+
+    calls = [tool_call("book", rooms=2), tool_call("book", rooms=None), tool_call("book", rooms="many")]
+    agent = Agent(ScriptedChatClient([calls, "ok"]), tools=[book], middleware=[put_in])
+    response = await ask(agent, "q")
+    *booked, wrong = [result.result for message in response.messages for result in message.results]
+    assert booked == ["2 on 2026-11-30", "1 on 2026-11-30"]
+    assert "argument 'rooms': Input should be a valid integer" in wrong
