@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.clients.asking", "tests.clients.contract", "tests.clients.endpoints")
+SHARED = ("asking", "contract", "endpoints", "served_endpoints", "talks", "written_endpoints")
+
+pytest.register_assert_rewrite(*(f"tests.clients.{name}" for name in SHARED))

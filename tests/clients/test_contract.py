@@ -1,4 +1,4 @@
-"""Every chat client passes the same contract; what one cannot do stands with its reason in `endpoints.py`."""
+"""Every chat client passes the same contract; what one cannot do stands with its reason at its endpoint."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ import pytest
 
 from nbagents import LocalChatClient
 from tests.clients.contract import ChatClientContract
-from tests.clients.endpoints import ENDPOINTS, Ability, Endpoint
+from tests.clients.endpoints import Ability, Endpoint
+from tests.clients.served_endpoints import Local, OnAIMock, OnLLMock, OnRawServer
+from tests.clients.written_endpoints import Other, Own, Recorded, RecordedStream, Scripted
 
+ENDPOINTS: dict[str, type[Endpoint]] = {
+    "raw": OnRawServer,
+    "llmock": OnLLMock,
+    "aimock": OnAIMock,
+    "local": Local,
+    "scripted": Scripted,
+    "recorded": Recorded,
+    "recorded stream": RecordedStream,
+    "own": Own,
+    "other": Other,
+}
 SLOW = {"local"}
 TESTS = [test for name, test in vars(ChatClientContract).items() if name.startswith("test_")]
 
