@@ -26,7 +26,7 @@ from nbagents.core.responses import AgentResponse
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.sessions import AgentSession
 from nbagents.core.streams import ResponseStream, SyncResponseStream
-from nbagents.core.subagents import ChildSession, agent_tool
+from nbagents.core.subagents import AgentTool, ChildSession
 from nbagents.core.templates import PromptTemplate, as_template
 from nbagents.core.threads import Thread, thread_of
 from nbagents.core.tools import FunctionTool
@@ -125,7 +125,12 @@ class Agent(BaseAgent):
 
     @exact_arguments()
     def as_tool(
-        self, name: str | None = None, description: str | None = None, *, session: ChildSession = "fresh"
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        session: ChildSession = "fresh",
+        instructions: bool = False,
     ) -> FunctionTool:
         """Return a tool that gives this agent `messages` and returns its answer.
 
@@ -137,11 +142,12 @@ class Agent(BaseAgent):
             description: what it is for; the agent's description, else the first line of its instructions.
             session: `fresh` for each call; `shared`, one that goes on within the caller's session; `transcript`, fresh
                 and told what was said so far.
+            instructions: the agent accepts an override: a call may give instructions in the place of its own.
 
         Raises:
             ConfigurationError: nothing says what the agent is for.
         """
-        return agent_tool(self, name, description, session)
+        return AgentTool(self, name, description, session, instructions)
 
     @overload  # type: ignore[override]  # more exact than the base's, which leaves settings open
     def run(
@@ -266,7 +272,10 @@ class Agent(BaseAgent):
         session = session or self.create_session()
         chosen = budget or self.budget or DEFAULT_BUDGET
         values = {**self.arguments, **(settings.get("arguments") or {})}
-        self._check_price(chosen, merged)
+        parent, chosen_tools = current_run.get(), self.tools_with(self.tools, settings.get("tools"))
+        budgets = [chosen, *(one.budget for one in parent.and_parents())] if parent is not None else [chosen]
+        if any(one.max_cost_usd is not None for one in budgets):
+            self._check_prices(merged, chosen_tools.values())
         return RunContext(
             agent=self,
             run_id=new_id("run"),
@@ -276,7 +285,7 @@ class Agent(BaseAgent):
             answers=answers,
             system=self._system_message(values),
             arguments=values,
-            tools=self.tools_with(self.tools, settings.get("tools")),
+            tools=chosen_tools,
             options={k: v for k, v in merged.items() if k != "response_format" or output is None},
             client_kwargs=dict(settings.get("client_kwargs") or {}),
             budget=chosen,
@@ -284,7 +293,7 @@ class Agent(BaseAgent):
             stream=stream,
             on_message=on_message,
             middleware=MiddlewareChain.of(self.middleware, settings.get("middleware")),
-            parent=current_run.get(),
+            parent=parent,
         )
 
     def tools_with(self, own: Iterable[Tool], more: Iterable[Any] | Any | None) -> dict[str, Tool]:
@@ -308,13 +317,21 @@ class Agent(BaseAgent):
             text = self.template.render(text, arguments)
         return Message("system", text) if text.strip() else None
 
-    def _check_price(self, budget: RunBudget, options: Mapping[str, Any]) -> None:
-        model = options.get("model") or getattr(self.client, "model", None) or ""
-        if budget.max_cost_usd is not None and not has_price(model):
-            raise ConfigurationError(
-                f"max_cost_usd needs a price, and that of the model {model!r} is unknown.",
-                hint="pip install genai-prices (the extra `prices`), or set_price(model, ...), or limit max_tokens.",
-            )
+    def _check_prices(self, options: Mapping[str, Any], tools: Iterable[Tool]) -> None:
+        """Raise ConfigurationError where this agent, or one that it may call, has a model without a price."""
+        checked = {id(self)}
+        waiting: list[tuple[Agent, Mapping[str, Any], Iterable[Tool]]] = [(self, options, tools)]
+        while waiting:
+            agent, options, tools = waiting.pop()
+            model = options.get("model") or getattr(agent.client, "model", None) or ""
+            if not has_price(model):
+                raise ConfigurationError(
+                    f"max_cost_usd needs a price, and that of the model {model!r} of {agent.name!r} is unknown.",
+                    hint="pip install genai-prices (the extra `prices`), set_price(model, ...), or limit max_tokens.",
+                )
+            called = [one.agent for one in tools if isinstance(one, AgentTool) and id(one.agent) not in checked]
+            checked |= {id(one) for one in called}
+            waiting += [(one, one.options, one.tools) for one in called]
 
     def _stream_of(self, run: RunContext) -> AgentStream:
         async def updates() -> AsyncGenerator[AgentResponseUpdate, None]:

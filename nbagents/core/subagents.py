@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from copy import copy
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nbagents.core.errors import ConfigurationError
@@ -10,6 +11,7 @@ from nbagents.core.messages import Message
 from nbagents.core.names import safe_name
 from nbagents.core.sessions import AgentSession
 from nbagents.core.tools import ApprovalNeeded, FunctionTool, ToolContext
+from nbagents.core.turns import end_turn, take_turn
 
 if TYPE_CHECKING:
     from nbagents.core.agent import Agent
@@ -19,34 +21,74 @@ SHARED_SESSIONS_KEY = "nbagents.subagents"
 """Where a session keeps those of its sub-agents, by agent id, when they are shared."""
 
 
-def agent_tool(agent: Agent, name: str | None, description: str | None, session: ChildSession) -> FunctionTool:
-    """Return the tool that runs `agent`; see `Agent.as_tool`."""
-    if session not in get_args(ChildSession):
-        raise ConfigurationError(f"session is one of {', '.join(get_args(ChildSession))}, not {session!r}.")
-    summary = description or agent.description or next(iter((agent.instructions or "").strip().splitlines()), "")
-    if not summary:
-        raise ConfigurationError(
-            f"The agent {agent.name!r} has neither description nor instructions: no model would know what it is for.",
-            hint="Give it a description.",
-        )
+class AgentTool(FunctionTool):
+    """The tool that runs an agent.
 
-    async def call(messages: str | list[str], context: ToolContext) -> str:
-        return await _ask(agent, messages, context, session)
+    Args:
+        agent: the agent.
+        name: what the model calls it.
+        description: what it is for.
+        session: which session its runs have.
+        instructions: the caller may give instructions in the place of the agent's.
 
-    call.__qualname__ = f"agent {agent.id}"
-    return FunctionTool(call, name=name or safe_name(agent.name, fallback="agent"), description=summary)
+    Raises:
+        ConfigurationError: nothing says what the agent is for, or an argument that does not fit.
+    """
+
+    def __init__(
+        self, agent: Agent, name: str | None, description: str | None, session: ChildSession, instructions: bool
+    ) -> None:
+        if session not in get_args(ChildSession):
+            raise ConfigurationError(f"session is one of {', '.join(get_args(ChildSession))}, not {session!r}.")
+        summary = description or agent.description or next(iter((agent.instructions or "").strip().splitlines()), "")
+        if not summary:
+            raise ConfigurationError(
+                f"The agent {agent.name!r} has neither description nor instructions.",
+                hint="Give it a description: no model would know what it is for.",
+            )
+        self.agent = agent
+
+        async def ask(messages: str | list[str], context: ToolContext) -> str:
+            return await _ask(agent, messages, context, session)
+
+        async def instruct(messages: str | list[str], context: ToolContext, instructions: str | None = None) -> str:
+            return await _ask(_instructed(agent, instructions), messages, context, session)
+
+        call = instruct if instructions else ask
+        call.__qualname__ = f"agent {agent.id}"
+        super().__init__(call, name=name or safe_name(agent.name, fallback="agent"), description=summary)
+
+
+def _instructed(agent: Agent, instructions: str | None) -> Agent:
+    """Return an agent with other instructions: as they are, since what a model writes is no template."""
+    if not instructions:
+        return agent
+    other = copy(agent)
+    other.instructions, other.template = instructions, None
+    return other
 
 
 async def _ask(agent: Agent, messages: str | list[str], context: ToolContext, kind: ChildSession) -> str:
-    shared = context.session.state.get(SHARED_SESSIONS_KEY, {})
-    inputs: list[Any]
     if context.resumed is not None:
-        child, inputs = AgentSession.from_dict(context.resumed), list(context.answers)
-    else:
-        child = AgentSession.from_dict(shared[agent.id]) if kind == "shared" and agent.id in shared else AgentSession()
-        inputs = [messages] if isinstance(messages, str) else list(messages)
-        if kind == "transcript":
-            inputs = [*_spoken(context), *inputs]
+        return await _answer(agent, AgentSession.from_dict(context.resumed), list(context.answers), context, kind)
+    inputs: list[Any] = [messages] if isinstance(messages, str) else list(messages)
+    if kind == "transcript":
+        inputs = [*_spoken(context), *inputs]
+    if kind != "shared":
+        return await _answer(agent, AgentSession(), inputs, context, kind)
+    turn = (id(context.session.state), SHARED_SESSIONS_KEY, agent.id)
+    await take_turn(turn)  # calls of one reply run at once, and each goes on where the one before has ended
+    try:
+        stored = context.session.state.get(SHARED_SESSIONS_KEY, {}).get(agent.id)
+        child = AgentSession() if stored is None else AgentSession.from_dict(stored)
+        return await _answer(agent, child, inputs, context, kind)
+    finally:
+        end_turn(turn)
+
+
+async def _answer(
+    agent: Agent, child: AgentSession, inputs: list[Any], context: ToolContext, kind: ChildSession
+) -> str:
     stream = agent.run(inputs, stream=True, session=child)
     async with aclosing(stream.events()) as events:
         async for event in events:
@@ -56,7 +98,7 @@ async def _ask(agent: Agent, messages: str | list[str], context: ToolContext, ki
     if response.approvals:
         raise ApprovalNeeded(response.approvals, child.to_dict())
     if kind == "shared":
-        context.session.state[SHARED_SESSIONS_KEY] = {**shared, agent.id: child.to_dict()}
+        context.session.state.setdefault(SHARED_SESSIONS_KEY, {})[agent.id] = child.to_dict()
     return response.text
 
 

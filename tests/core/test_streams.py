@@ -362,7 +362,7 @@ async def test_closing_twice_at_once_closes_once():
 async def test_a_hook_that_waits_for_its_own_stream_is_told(wait):
     stream = Source("a").stream()
     stream.with_cleanup_hook(lambda: getattr(stream, wait)())
-    with pytest.raises(ConfigurationError, match="its own stream|Another task is reading"):
+    with pytest.raises(ConfigurationError, match=r"its own stream|Another task is reading"):
         await stream.get_final_response()
 
 

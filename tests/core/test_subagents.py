@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nbagents import Agent, AgentSession, RunBudget, ScriptedChatClient, run_log, tool, tool_call
+from nbagents import Agent, AgentSession, RunBudget, ScriptedChatClient, run_log, set_price, tool, tool_call
 from nbagents.core.errors import BudgetExceededError, ConfigurationError, ServerError
 from tests.core.test_loop import assert_balanced
 
@@ -118,6 +118,68 @@ async def test_the_sessions_of_a_child_are_fresh_shared_or_told(ask):
         await ask(agent, "q", session=session)
         assert [m.text for m in cook.client.requests[1].messages[1:]] == texts, kind
         json.dumps(session.to_dict())
+
+
+async def test_shared_sessions_of_children_that_run_at_once_lose_nothing(ask):
+    """Two children, one of them twice: each goes on where the one before it has ended."""
+    cook = child("one", "two", "three")
+    waiter = Agent(ScriptedChatClient(["yes", "sure"]), "Serve.", name="waiter")
+    first = [tool_call("cook", messages="1"), tool_call("waiter", messages="a"), tool_call("cook", messages="2")]
+    script = [first, "ok", [tool_call("cook", messages="3"), tool_call("waiter", messages="b")], "ok"]
+    tools = [cook.as_tool(session="shared"), waiter.as_tool(session="shared")]
+    agent = Agent(ScriptedChatClient(script), tools=tools)
+    session = agent.create_session()
+    for _ in range(2):
+        await ask(agent, "q", session=session)
+        session = AgentSession.from_dict(json.loads(json.dumps(session.to_dict())))
+    assert [m.text for m in cook.client.requests[-1].messages[1:]] == ["1", "one", "2", "two", "3"]
+    assert [m.text for m in waiter.client.requests[-1].messages[1:]] == ["a", "yes", "b"]
+
+
+async def test_a_caller_may_give_instructions_only_where_the_agent_accepts_an_override(ask):
+    """What it writes is no template, and holds for one call."""
+    cook = child("soup", "{{$fish}}", "bread", template="nbagents")
+    assert list(cook.as_tool().definition.parameters["properties"]) == ["messages"]
+    tool_of_cook = cook.as_tool(instructions=True)
+    assert list(tool_of_cook.definition.parameters["properties"]) == ["messages", "instructions"]
+    assert tool_of_cook.definition.parameters["required"] == ["messages"]
+    calls = [tool_call("cook", messages="1", instructions=text) for text in ("Use {{$salt}}.", "", None)]
+    response = await ask(Agent(ScriptedChatClient([*([call] for call in calls), "done"]), tools=[tool_of_cook]), "q")
+    assert [m.results[0].error for m in response.messages if m.results] == [None] * 3
+    own = "Answer questions of cooks.\nBe kind."
+    assert [r.messages[0].text for r in cook.client.requests] == ["Use {{$salt}}.", own, own]
+    assert (cook.instructions, {record.events[0].payload["agent_id"] for record in run_log().runs()[1:]}) == (
+        own,
+        {"cook"},
+    )
+
+
+async def test_a_cost_limit_needs_the_prices_of_all_models_before_the_first_request(ask):
+    """C88: also those of agents that are tools of tools, and of one that a tool runs by itself."""
+    set_price("known", input=1, output=1)
+    unpriced = child("x")
+
+    @tool
+    async def ask_by_itself() -> str:
+        """Ask."""
+        return (await unpriced.run("q")).text
+
+    middle = Agent(ScriptedChatClient([], model="known"), "Pass on.", name="agent", tools=[unpriced])
+    agent = Agent(ScriptedChatClient(["never"], model="known"), tools=[middle], budget=RunBudget(max_cost_usd=1))
+    with pytest.raises(ConfigurationError, match="'scripted' of 'cook' is unknown"):
+        await ask(agent, "q")
+    assert agent.client.requests == []
+    client = ScriptedChatClient([[tool_call("ask_by_itself")], "ok"], model="known")
+    response = await ask(Agent(client, tools=[ask_by_itself]), "q", budget=RunBudget(max_cost_usd=1))
+    assert "of 'cook' is unknown" in response.messages[1].results[0].error
+    assert (response.text, unpriced.client.requests) == ("ok", [])
+
+
+async def test_agents_that_are_tools_of_each_other_have_their_prices_checked_too(ask):
+    set_price("known", input=1, output=1)
+    one, other = (Agent(ScriptedChatClient(["ok"], model="known"), "Help.", name=name) for name in ("one", "other"))
+    one.tools, other.tools = [other.as_tool()], [one.as_tool()]
+    assert (await ask(one, "q", budget=RunBudget(max_cost_usd=1))).text == "ok"
 
 
 def test_an_agent_that_says_nothing_of_itself_is_no_tool():
