@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from nbagents.clients.connections import LoopClients, borrowed_clients, clients_of, factory_clients, host_of
 from nbagents.core.errors import ConfigurationError
-from nbagents.core.secrets import register_secret
+from nbagents.core.secrets import register_header_secrets, register_secret, register_url_secrets
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -116,6 +116,8 @@ def _of_client(client: Any) -> Endpoint:
 
     if isinstance(client, openai.AsyncOpenAI):
         register_secret(client.api_key)
+        register_header_secrets(client.default_headers)
+        register_url_secrets(str(client.base_url))
         azure = isinstance(client, openai.AsyncAzureOpenAI)
         return Endpoint(borrowed_clients(client), host_of(str(client.base_url)), "azure" if azure else "openai")
     if callable(client):
@@ -128,8 +130,8 @@ def _of_client(client: Any) -> Endpoint:
 
 
 def _checked_url(name: str, url: str) -> str:
+    register_url_secrets(str(url))
     parts = urlsplit(str(url))
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigurationError(f"{name} is an address that begins with http:// or https://, not {url!r}.")
-    register_secret(parts.password)
     return str(url)

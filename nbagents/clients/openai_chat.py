@@ -24,7 +24,7 @@ from nbagents.core.errors import (
     ModelTimeoutError,
     NBAgentsError,
 )
-from nbagents.core.secrets import register_secret
+from nbagents.core.secrets import register_header_secrets, register_secret
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -221,6 +221,7 @@ class OpenAIChatClient(BaseChatClient):
             for name, setting in _REQUEST_SETTINGS.items()
             if request.client_kwargs.get(name) is not None
         }
+        register_header_secrets(given.get("headers"))
         settings |= given | {"max_retries": 0, "security": {"bearer_auth": True}}
         if opened.shared:  # a connection left in the user's pool would break the next call on another loop
             settings["headers"] = {"connection": "close", **(settings.get("headers") or {})}

@@ -25,6 +25,7 @@ from nbagents.core.modelcalls import Reply, request_reply
 from nbagents.core.outputs import UnfitReply, check_whole
 from nbagents.core.results import error_text
 from nbagents.core.run import RunContext, result_message, uninterrupted
+from nbagents.core.secrets import redact_exception
 from nbagents.core.service_history import keep_unsent, note_reply, unsent_results
 from nbagents.core.toolcalls import check_calls, run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
@@ -327,7 +328,8 @@ def _stop_reason_of(error: BaseException) -> str:
 
 
 def _with_response(error: Exception, run: RunContext) -> NBAgentsError:
-    """Return `error` as one of our tree, with what there is of the response."""
+    """Return `error` as one of our tree, with what there is of the response; its causes show no keys."""
+    redact_exception(error)
     if not isinstance(error, NBAgentsError):
         wrapped = RunError(f"The run failed: {error_text(error)}")
         wrapped.__cause__ = error

@@ -57,7 +57,7 @@ STATUS_OF_STOP_REASON = {
 """How a run ended, in the five words of the tables."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunContext:
     """One run. What stands above the line is fixed when it is prepared; the loop changes what stands below.
 
@@ -146,6 +146,9 @@ class RunContext:
     metadata: dict[str, Any] = field(default_factory=dict)
     tags: Mapping[str, TagValue] = field(default_factory=current_tags)
     response: AgentResponse[Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"RunContext({self.run_id!r}, agent={self.agent.name!r})"  # arguments and headers are nobody's business
 
     @property
     def text(self) -> str:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import string
 import threading
+import time
+from binascii import b2a_base64
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 _MASK = "[redacted]"
 _MIN_LENGTH = 8  # shorter values occur in ordinary text: masking them would destroy it
@@ -13,37 +18,84 @@ _PIECE = 6  # so much of a key must never be shown
 _KEY_CHARACTERS = string.ascii_letters + string.digits + "_-"
 _WORDS = re.compile(r"([\s'\"]+)")
 _LEFT_OUT = re.compile(r"\*{2}|\.{2}|…|•")
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
+_SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|passphrase|credentials?|dsn)(?:_?\d+)?$")
+"""Names of environment variables whose values are secrets."""
+_SECRET_FIELD = re.compile(r"(?i)auth|key|token|secret|passw|cookie|sig|code")
+"""Names of headers and of parts of an address whose values are."""
+_LOOK_AGAIN_SECONDS = 0.05
 _known: set[str] = set()
 _marks: set[str] = {_MASK}
 """What a text with a known secret, whole or shortened, must have somewhere; also a text inside JSON."""
+_environment: dict[str, str] = {}
+_looked_at = float("-inf")
 _lock = threading.Lock()
 
+_VALUE = r"(?:[^\s'\",;}\\]|\\(?!['\"]))"
 _PATTERNS = [
     # Keys in the form that OpenAI, Anthropic and compatible services use, also half masked by the server.
     re.compile(r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|AIza)[-_][A-Za-z0-9_\-*]{6,}"),
+    re.compile(
+        r"\b(?:AIza[A-Za-z0-9_-]{30,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+        r"|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}\b)"
+    ),
+    re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"),
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
     re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d)[A-Za-z0-9._~+/=\-]{12,}"),
     re.compile(
-        r"(?i)(['\"]?\b\w*(?:api[-_]?key|authorization|secret|password|access[-_]?token)\b['\"]?\s*[:=]\s*)"
-        r"(['\"]?)[^\s'\",;}]{4,}\2"
+        r"(?i)(['\"]?\b\w*(?:(?:api|secret|private|access|account|signing|master)[-_]?(?:access[-_]?)?key"
+        r"|authorization|secret|passw(?:or)?d|access[-_]?token)\b\\*['\"]?\s*[:=]\s*)"
+        rf"\\*['\"]?(?:(?:bearer|basic|token)\s+)?{_VALUE}{{4,}}"
     ),
-    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
+    re.compile(rf"(?i)(\b\w*token\b\\*['\"]?\s{{0,2}}[:=]\s{{0,2}}\\*['\"]?)(?=[^\s'\",;}}]{{0,100}}\d){_VALUE}{{16,}}"),
 ]
+_IN_ADDRESS = re.compile(r"(?<=://)[^/\s?#'\"<>]+(?=@)")
 
 # What must be in a text for one of these patterns to match: found out in a fraction of the time.
 _PREFIXED = re.compile(
     r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"  # a word begins here, also behind an escape of JSON
     r"(?:sk|pk|rk|key|xai|gsk|hf|ghp|AIza)[-_][A-Za-z0-9_\-*]{6}"
 )
-_LABELS = re.compile(r"api[-_]?key|access[-_]?token|key[-_]")
+_SIGNS = re.compile(r"AIza|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|AKIA|ASIA|eyJ|PRIVATE KEY")
+_LABELS = re.compile(
+    r"(?:api|private|access|account|signing|master)[-_]?(?:access[-_]?)?key|access[-_]?token|key[-_]|token.{0,16}[:=]",
+    re.S,
+)
 
 
-def register_secret(value: str | None) -> None:
-    """Mask `value` wherever it occurs from now on, in whole or as a URL password."""
+def register_secret(value: str | bytes | None) -> None:
+    """Mask `value` wherever it occurs from now on: in whole, in a URL, in JSON and in base64."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     if value and len(value) >= _MIN_LENGTH:
         with _lock:
-            _known.add(value)
-            for piece in (value[:_PIECE], value[-_PIECE:]):
-                _marks.update((piece, json.dumps(piece, ensure_ascii=False)[1:-1]))
+            for form in _forms(value):
+                _known.add(form)
+                for piece in (form[:_PIECE], form[-_PIECE:]):
+                    _marks.update((piece, json.dumps(piece, ensure_ascii=False)[1:-1]))
+
+
+def register_url_secrets(url: str) -> None:
+    """Mask the password of an address from now on, and what its query calls a key, token or the like."""
+    from urllib.parse import parse_qsl, urlsplit  # slow to import
+
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return
+    register_secret(parts.password)
+    for name, value in parse_qsl(parts.query):
+        if _SECRET_FIELD.search(name):
+            register_secret(value)
+
+
+def register_header_secrets(headers: Mapping[str, Any] | None) -> None:
+    """Mask the values of headers that carry keys, tokens or cookies from now on."""
+    for name, value in (headers or {}).items():
+        if isinstance(value, str | bytes) and _SECRET_FIELD.search(str(name)):
+            text = value.decode("latin-1") if isinstance(value, bytes) else value
+            register_secret(text)
+            register_secret(text.partition(" ")[2])  # what stands behind `Bearer`
 
 
 def redact(text: str) -> str:
@@ -53,33 +105,66 @@ def redact(text: str) -> str:
     text = _mask_shortened(_mask_rest(mask_known(text)))
     for pattern in _PATTERNS:
         text = pattern.sub(_keep_label if pattern.groups else _MASK, text)
-    return text
+    return _IN_ADDRESS.sub(lambda match: _MASK if ":" in match[0] else match[0], text)
 
 
 def may_hold_secret(text: str) -> bool:
     """Whether `redact` could change `text` or, if that is JSON, a text inside it. False is certain, and quick."""
+    _look_at_environment(again_after=_LOOK_AGAIN_SECONDS)
     for mark in tuple(_marks):
         if mark in text:
             return True
     low = text.lower()
     if not low.isascii():  # letters that stand for others where case does not matter
         low = low.replace("ſ", "s").replace("ı", "i").replace("\u0307", "")
-    if ("secret" in low or "password" in low or "bearer" in low or "basic" in low or "authorization" in low) or (
+    if ("secret" in low or "passw" in low or "bearer" in low or "basic" in low or "authorization" in low) or (
         "://" in text and "@" in text
     ):
         return True
-    if ("key" in low or "access" in low) and _LABELS.search(low):
+    if ("key" in low or "token" in low) and _LABELS.search(low):
         return True
-    prefix = "k-" in text or "k_" in text or "hf" in text or "xai" in text or "ghp" in text or "AIza" in text
-    return prefix and _PREFIXED.search(text) is not None
+    prefix = "k-" in text or "k_" in text or "hf" in text or "xai" in text or "ghp" in text
+    return (prefix and _PREFIXED.search(text) is not None) or _SIGNS.search(text) is not None
 
 
 def mask_known(text: str) -> str:
     """Return `text` with known secret values masked, and nothing else: for content, which may well look like a key."""
+    _look_at_environment()
     for value in sorted(_known, key=len, reverse=True):
         if value in text:
             text = text.replace(value, _MASK)
     return text
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Yield `value` as it is and as it looks in base64, in JSON, in a repr and in an address."""
+    yield value
+    yield b2a_base64(value.encode("utf-8", "replace"), newline=False).decode().rstrip("=")
+    if _PLAIN.fullmatch(value) is None:
+        from urllib.parse import quote  # slow to import, and seldom needed
+
+        yield json.dumps(value)[1:-1]
+        yield json.dumps(value, ensure_ascii=False)[1:-1]
+        yield repr(value)[1:-1]
+        yield quote(value, safe="", errors="replace")
+
+
+def _look_at_environment(*, again_after: float = 0.0) -> None:
+    """Register the secrets among the variables of the environment: a tool may print them."""
+    global _looked_at
+    now = time.monotonic()
+    if now - _looked_at < again_after:
+        return
+    _looked_at = now
+    for name in list(os.environ):
+        value = os.environ.get(name, "")
+        if _environment.get(name) == value:
+            continue
+        _environment[name] = value
+        if "://" in value:
+            register_url_secrets(value)
+        elif _SECRET_NAME.search(name) and not value.isalpha() and not value.startswith(("/", "~", ".")):
+            register_secret(value)  # a word such as `postgres` keeps nothing secret, and stands in ordinary text
 
 
 def _mask_rest(text: str) -> str:
@@ -103,17 +188,47 @@ def _mask_shortened(text: str) -> str:
 
 
 def redact_exception(error: BaseException) -> BaseException:
-    """Mask the texts that `error` and its causes carry, in place: a chained traceback prints them."""
+    """Mask the texts that `error`, its causes and its parts carry, in place: a chained traceback prints them."""
     seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
+            continue
         seen.add(id(current))
-        current.args = tuple(redact(a) if isinstance(a, str) else a for a in current.args)
-        message = getattr(current, "message", None)
-        if isinstance(message, str):
-            current.message = redact(message)  # type: ignore[attr-defined]
-        current = current.__cause__ or current.__context__
+        current.args = _without_secrets(current.args)
+        for name in (*_TEXTS_OF_OS_ERRORS, *getattr(current, "__dict__", ())):
+            value = getattr(current, name, None)
+            if (safe := _without_secrets(value)) != value:
+                _put(current, name, safe)
+        waiting += [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            waiting += current.exceptions
     return error
+
+
+_TEXTS_OF_OS_ERRORS = ("strerror", "filename", "filename2")
+
+
+def _put(error: BaseException, name: str, value: Any) -> None:
+    try:
+        setattr(error, name, value)
+    except AttributeError:
+        return  # read-only, such as a property: its text comes from somewhere else
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return texts, and lists and dicts of them, with secrets masked; anything else as it is."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, bytes):
+        text = value.decode("utf-8", "surrogateescape")
+        return value if (safe := redact(text)) == text else safe.encode("utf-8", "surrogateescape")
+    if type(value) is tuple or type(value) is list:
+        return type(value)(_without_secrets(item) for item in value)
+    if type(value) is dict:
+        return {_without_secrets(key): _without_secrets(item) for key, item in value.items()}
+    return value
 
 
 def _keep_label(match: re.Match[str]) -> str:
