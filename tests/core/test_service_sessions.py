@@ -243,6 +243,19 @@ async def test_results_wait_through_runs_that_fail_too(ask):
     assert client.sent() == [("tool", "3"), ("user", "go on")]
 
 
+async def test_results_that_the_service_has_taken_are_not_sent_again_though_the_reply_was_left():
+    client = StoringClient([[tool_call("add", a=1, b=2)], "It is 3.", "ok"])
+    agent = Agent(client, tools=[add])
+    session = agent.create_session()
+    async with agent.run("q", session=session, stream=True) as stream:
+        async for update in stream:
+            if update.text:
+                break
+    assert (session.service_session_id, session.state) == ("conv_2", {})
+    await agent.run("go on", session=session)
+    assert client.sent() == [("user", "go on")]
+
+
 async def test_a_request_that_is_tried_again_is_the_same(ask):
     client = StoringClient([[tool_call("add", a=1, b=2)], ServerError("down"), "ok"])
     client.max_retries = 1
@@ -260,6 +273,7 @@ async def test_approvals_go_on_at_the_service_also_in_another_program(ask, stori
     agent = Agent(client, tools=[remove, add])
     session = agent.create_session()
     response = await ask(agent, "q", session=session)
+    assert list(session.state) == ["nbagents.pending"]
     session = roundtrip(session)
     await ask(agent, [request.approve() for request in response.approvals], session=session)
     assert client.sent() == [("tool", "3"), ("tool", "x is gone")]
@@ -322,6 +336,16 @@ async def test_a_reply_without_an_id_is_a_warning_each_time_and_an_event(ask):
         assert len(missing) == replies
         assert json.loads(missing["data"].iloc[0]) == {"session_id": "trip", "service_session_id": None}
     assert client.sent(1) == [("user", "q"), ("assistant", ""), ("tool", "3")]  # nothing says that it has these
+
+
+async def test_results_of_calls_that_the_service_may_not_have_are_not_kept_for_it(ask):
+    client = StoringClient([[tool_call("add", a=1, b=2)], ServerError("down")], ids="none")
+    client.conversations["conv_0"] = [Message("user", "earlier"), Message("assistant", "yes")]
+    agent = Agent(client, tools=[add])
+    session = agent.get_session("conv_0")
+    with pytest.warns(UserWarning, match="no conversation id"), pytest.raises(ServerError):
+        await ask(agent, "q", session=session)
+    assert (session.service_session_id, session.state) == ("conv_0", {})
 
 
 async def test_an_id_that_comes_is_no_warning(ask, storing):
