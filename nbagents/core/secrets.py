@@ -47,7 +47,9 @@ _PATTERNS = [
         r"|authorization|secret|passw(?:or)?d|access[-_]?token)\b\\*['\"]?\s*[:=]\s*)"
         rf"\\*['\"]?(?:(?:bearer|basic|token)\s+)?{_VALUE}{{4,}}"
     ),
-    re.compile(rf"(?i)(\b\w*token\b\\*['\"]?\s{{0,2}}[:=]\s{{0,2}}\\*['\"]?)(?=[^\s'\",;}}]{{0,100}}\d){_VALUE}{{16,}}"),
+    re.compile(
+        rf"(?i)(\b\w*token\b\\*['\"]?\s{{0,2}}[:=]\s{{0,2}}\\*['\"]?)(?=[^\s'\",;}}]{{0,100}}\d){_VALUE}{{16,}}"
+    ),
 ]
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s?#'\"<>]+(?=@)")
 
