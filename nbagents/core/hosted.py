@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.media import DataContent
 from nbagents.core.records import Piece
+from nbagents.core.secrets import register_header_secrets
 
 HOSTED_KINDS = ("code_interpreter", "file_search", "image_generation", "mcp", "shell", "web_search")
 """The kinds that clients have methods for; a service may have more."""
@@ -46,20 +47,24 @@ class HostedTool:
 
     Attributes:
         type: the service's word for it, such as `web_search`.
-        options: its settings, in the service's words.
+        options: its settings, in the service's words. Keys in them (of an MCP server, say) are masked wherever they
+            would show.
 
     Raises:
         ConfigurationError: no type, or options that are no mapping.
     """
 
     type: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not self.type:
             raise ConfigurationError(f"The type of a hosted tool is a word of its service, not {self.type!r}.")
         if not isinstance(self.options, Mapping):
             raise ConfigurationError(f"The options of a hosted tool are a mapping, not {self.options!r}.")
+        headers = self.options.get("headers")
+        register_header_secrets(headers if isinstance(headers, Mapping) else None)
+        register_header_secrets({"authorization": self.options.get("authorization")})
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ def collect_tools(tools: Iterable[Any] | Any | None) -> list[Tool]:
     """
     if tools is None:
         return []
-    if isinstance(tools, str | bytes | Mapping) or _is_one_tool(tools) or not isinstance(tools, Iterable):
+    if not isinstance(tools, list | tuple) and _is_one_tool(tools):
         tools = [tools]
     found: dict[str, Tool] = {}
     owners: dict[str, FunctionTool] = {}
@@ -127,7 +127,10 @@ def named_choice(choice: Mapping[str, Any], tools: Mapping[str, Tool]) -> Mappin
 
 
 def _is_one_tool(item: Any) -> bool:
-    return isinstance(item, FunctionTool) or bool(_methods_of(item))
+    """Whether it is meant as one tool; what is no tool at all is named as a whole too."""
+    if isinstance(item, FunctionTool | str | bytes | Mapping) or not isinstance(item, Iterable):
+        return True
+    return bool(_methods_of(item))
 
 
 def _tools_of(item: Any) -> list[Any]:

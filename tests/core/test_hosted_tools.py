@@ -13,6 +13,7 @@ from nbagents import (
     ChatResponseUpdate,
     ContextProvider,
     HostedTool,
+    NBAgentsError,
     OpenAIChatClient,
     RecordedChatClient,
     RunBudget,
@@ -163,6 +164,26 @@ def test_servers_of_one_type_are_several_tools():
 def test_a_hosted_tool_without_a_type_or_with_odd_options_is_an_error(arguments):
     with pytest.raises(ConfigurationError, match="hosted tool"):
         HostedTool(*arguments)
+
+
+@pytest.mark.parametrize("place", ["headers", "authorization"])
+async def test_the_key_of_a_server_shows_in_no_repr_error_or_event(ask, place):
+    """C108"""
+    key = f"hosted-{place}-4Zk8Qw2x"
+    options = {"headers": {"Authorization": f"Bearer {key}"}} if place == "headers" else {"authorization": key}
+
+    class Remote(ScriptedChatClient):
+        def get_mcp_tool(self, **settings):
+            return HostedTool("mcp", settings)
+
+    client = Remote([ConnectionError(f"refused with {key}")])
+    given = client.get_mcp_tool(server_label="a", **options)
+    agent = Agent(client, tools=[given])
+    with pytest.raises(NBAgentsError) as raised:
+        await ask(agent, "q")
+    events = run_log().get(raised.value.response.run_id).events
+    assert client.requests[0].tools[0].options == {"server_label": "a", **options}
+    assert key not in f"{given!r} {agent!r} {client.requests!r} {raised.value} {raised.value.response!r} {events!r}"
 
 
 async def test_a_recording_of_a_client_with_hosted_tools_passes_them_on_and_replays(ask, tmp_path):
