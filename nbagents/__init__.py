@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbagents.analysis import artifacts_df as artifacts_df
     from nbagents.analysis import events_df as events_df
+    from nbagents.analysis import load_runs as load_runs
     from nbagents.analysis import messages_df as messages_df
     from nbagents.analysis import requests_df as requests_df
     from nbagents.analysis import runs_df as runs_df
+    from nbagents.analysis import save_runs as save_runs
     from nbagents.analysis import tool_calls_df as tool_calls_df
     from nbagents.analysis import usage_df as usage_df
+    from nbagents.analysis import use_store as use_store
     from nbagents.clients import LocalChatClient as LocalChatClient
     from nbagents.clients import OpenAIChatClient as OpenAIChatClient
     from nbagents.clients import RecordedChatClient as RecordedChatClient
     from nbagents.clients import ScriptedChatClient as ScriptedChatClient
     from nbagents.clients import default_client as default_client
+    from nbagents.clients import recording as recording
     from nbagents.clients import tool_call as tool_call
     from nbagents.core import UNSET as UNSET
     from nbagents.core import Agent as Agent
@@ -80,11 +84,14 @@ _HOMES = {
     "nbagents.analysis": (
         "artifacts_df",
         "events_df",
+        "load_runs",
         "messages_df",
         "requests_df",
         "runs_df",
+        "save_runs",
         "tool_calls_df",
         "usage_df",
+        "use_store",
     ),
     "nbagents.clients": (
         "LocalChatClient",
@@ -92,6 +99,7 @@ _HOMES = {
         "RecordedChatClient",
         "ScriptedChatClient",
         "default_client",
+        "recording",
         "tool_call",
     ),
     "nbagents.core": (

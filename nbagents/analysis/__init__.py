@@ -1,6 +1,8 @@
 """Runs as tables and plots: views of the run log. pandas and matplotlib are imported when a function is called."""
 
 from nbagents.analysis.plots import plot_cost, plot_latency, plot_timeline, plot_tools, plot_usage
+from nbagents.analysis.run_files import load_runs, save_runs
+from nbagents.analysis.stores import use_store
 from nbagents.analysis.tables import (
     artifacts_df,
     events_df,
@@ -14,6 +16,7 @@ from nbagents.analysis.tables import (
 __all__ = [
     "artifacts_df",
     "events_df",
+    "load_runs",
     "messages_df",
     "plot_cost",
     "plot_latency",
@@ -22,6 +25,8 @@ __all__ = [
     "plot_usage",
     "requests_df",
     "runs_df",
+    "save_runs",
     "tool_calls_df",
     "usage_df",
+    "use_store",
 ]

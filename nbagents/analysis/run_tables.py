@@ -156,9 +156,7 @@ class RunDatabase(Database):
 
     def _record(self, run_id: str, rows: Sequence[Row]) -> RunRecord:
         try:
-            record = RunRecord(run_id)
-            for _, sequence, name, timestamp, payload in rows:
-                record.append(read_event(run_id, sequence, name, timestamp, payload))
+            record = RunRecord(run_id, [read_event(run_id, *row[1:]) for row in rows])
             check_record(record)
         except StoreError as error:
             raise StoreError(f"The run {run_id} in {self.name} {error.message}", hint=error.hint) from error.__cause__

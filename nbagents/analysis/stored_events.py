@@ -154,9 +154,9 @@ def read_event(run_id: str, sequence: int, name: str, timestamp: float, text: st
         StoreError: something else; the text goes on where the caller has named the place.
     """
     try:
-        payload = from_json(text, cache_strings="keys")
+        payload = from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
-        payload = _plain_json(text)
+        payload = parse_json(text)
     return event_of(run_id, sequence, name, timestamp, payload)
 
 
@@ -197,8 +197,12 @@ def check_record(record: RunRecord) -> None:
         raise StoreError(f"holds the run {record.run_id!r:.60} with an answer to a request that is not there.")
 
 
-def _plain_json(text: str) -> Any:
-    """Read what a stricter parser does not: halves of surrogate pairs, NaN (which becomes None)."""
+def parse_json(text: str) -> Any:
+    """Read what a stricter parser does not: halves of surrogate pairs, and NaN, which becomes None.
+
+    Raises:
+        StoreError: it is no JSON; the text goes on where the caller has named the place.
+    """
     try:
         return json.loads(text, parse_constant=lambda name: None)
     except (ValueError, RecursionError) as error:
