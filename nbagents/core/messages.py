@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from nbagents.core.content import (
@@ -11,6 +12,8 @@ from nbagents.core.content import (
     Content,
     FunctionCall,
     FunctionResult,
+    HostedToolCall,
+    HostedToolResult,
     TextContent,
     content_from_dict,
     content_to_dict,
@@ -176,6 +179,23 @@ def approvals_in(messages: Iterable[Message]) -> list[ApprovalResponse]:
     return [c for message in messages for c in message.contents if isinstance(c, ApprovalResponse)]
 
 
+def own_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of JSON values: who changes it does not change what is stored."""
+    nested = any(isinstance(value, dict | list) for value in values.values())
+    return deepcopy(values) if nested else dict(values)
+
+
+def own_message(message: Message, **known: Any) -> Message:
+    """Return a copy of a caller's message, with those of `known` that it does not have yet.
+
+    What the caller does to his does not change what is stored.
+    """
+    fields: dict[str, Any] = {name: getattr(message, name) for name in _SCALARS}
+    fields |= {name: value for name, value in known.items() if not fields[name]}
+    extra = own_values(dict(message.extra)) if message.extra else None
+    return Message(message.role, [_own_content(content) for content in message.contents], extra=extra, **fields)
+
+
 def attributed(message: Message, **known: Any) -> Message:
     """Return `message` with those of `known` that it does not have yet."""
     missing = {name: value for name, value in known.items() if not getattr(message, name)}
@@ -183,6 +203,12 @@ def attributed(message: Message, **known: Any) -> Message:
         return message
     fields = {name: getattr(message, name) for name in ("role", "contents", "extra", *_SCALARS)}
     return Message(**(fields | missing))
+
+
+def _own_content(content: Content) -> Content:
+    if isinstance(content, FunctionCall) and isinstance(content.arguments, dict):
+        return replace(content, arguments=own_values(content.arguments))
+    return deepcopy(content) if isinstance(content, HostedToolCall | HostedToolResult) else content
 
 
 def _close_loose(loose: list[Content], messages: list[Message]) -> None:

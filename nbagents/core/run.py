@@ -16,7 +16,7 @@ from nbagents.core.content import ApprovalResponse, Content, FunctionCall, Funct
 from nbagents.core.events import LIVE_EVENTS, RunEvent
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
-from nbagents.core.messages import AgentRunInputs, Message, attributed, normalize_messages
+from nbagents.core.messages import AgentRunInputs, Message, attributed, normalize_messages, own_message
 from nbagents.core.outputs import OutputFormat
 from nbagents.core.prices import request_cost
 from nbagents.core.responses import AgentResponse, joined_text
@@ -208,7 +208,7 @@ class RunContext:
             is_input: it comes from the caller.
             shown: its contents have gone out as updates already; if not, the event is their update.
         """
-        message = self.signed(message)
+        message = (own_message if is_input else attributed)(message, **self._signature())
         self.transcript.append(message)
         self.unstored.append(message)
         if not is_input:
@@ -221,7 +221,10 @@ class RunContext:
 
     def signed(self, message: Message) -> Message:
         """Return `message` with time, run and agent, where it has none yet."""
-        return attributed(message, created_at=time.time(), run_id=self.run_id, agent_id=self.agent.id)
+        return attributed(message, **self._signature())
+
+    def _signature(self) -> dict[str, Any]:
+        return {"created_at": time.time(), "run_id": self.run_id, "agent_id": self.agent.id}
 
     def update(self, message: Message, contents: Sequence[Content]) -> AgentResponseUpdate:
         """Return the increment that adds `contents` to `message`."""

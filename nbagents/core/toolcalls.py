@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 from nbagents.core.content import FunctionCall, FunctionResult
 from nbagents.core.errors import BudgetExceededError, ToolError
 from nbagents.core.events import RunEvent
+from nbagents.core.messages import own_values
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.modelcalls import timed_out
 from nbagents.core.results import cut, error_text, function_result
@@ -183,9 +184,10 @@ async def _told(call: FunctionCall, value: Any) -> FunctionResult:
 async def _invoke(run: RunContext, tool: FunctionTool, call: FunctionCall, context: ToolContext) -> Any:
     """Call the tool, with the function middleware around it."""
     assert isinstance(call.arguments, dict)
+    arguments = own_values(call.arguments)
     if not run.middleware.function:
-        return await tool.invoke(call.arguments, context)
-    around = FunctionContext(run, tool, call, dict(call.arguments))
+        return await tool.invoke(arguments, context)
+    around = FunctionContext(run, tool, call, arguments)
 
     async def invoke() -> None:
         around.result = await tool.invoke(around.arguments, context)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
 
-from nbagents.core.content import Content, TextContent
+from nbagents.core.content import Content, TextContent, content_from_dict, content_to_dict
+from nbagents.core.errors import ConfigurationError
 from nbagents.core.messages import Role
+from nbagents.core.records import with_extra
+
+UPDATE_VERSION = 1
+"""Of the records that `to_dict` writes."""
+_UNSTORED = {"contents", "raw", "unknown"}
 
 
 @dataclass(slots=True)
@@ -29,7 +35,10 @@ class ChatResponseUpdate:
         extra: unknown fields of the message.
         replayed: it comes from a recording, not from a model.
         raw: what the provider sent; never serialised.
+        unknown: fields of a stored update that this version does not know; they are written again.
     """
+
+    record_type: ClassVar[str] = "chat_update"
 
     contents: Sequence[Content] = ()
     role: Role | None = None
@@ -44,17 +53,47 @@ class ChatResponseUpdate:
     interrupted: bool = False
     extra: Mapping[str, Any] | None = None
     replayed: bool = False
-    raw: Any = None
+    raw: Any = field(default=None, compare=False, repr=False)
+    unknown: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
         """The visible text of this increment."""
         return "".join(c.text for c in self.contents if isinstance(c, TextContent))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able values with a version number; `from_dict` reads them."""
+        record: dict[str, Any] = {"version": UPDATE_VERSION, "type": self.record_type}
+        record["contents"] = [content_to_dict(content) for content in self.contents]
+        for f in fields(self):
+            if f.name not in _UNSTORED and (value := getattr(self, f.name)) != f.default:
+                record[f.name] = value
+        return with_extra(record, self.unknown)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote; fields that this version does not know are kept.
+
+        Raises:
+            ConfigurationError: another version, or no such update.
+        """
+        facts = (record.get("version"), record.get("type")) if isinstance(record, Mapping) else None
+        if facts != (UPDATE_VERSION, cls.record_type) or not isinstance(record.get("contents"), list):
+            raise ConfigurationError(
+                f"This is no {cls.record_type} of version {UPDATE_VERSION}: {str(record)[:100]!r}.",
+                hint=f"Pass what {cls.__name__}.to_dict() returned.",
+            )
+        known = {f.name: record[f.name] for f in fields(cls) if f.name in record and f.name not in _UNSTORED}
+        unknown = {k: v for k, v in record.items() if k not in known and k not in ("version", "type", "contents")}
+        contents = tuple(content_from_dict(content) for content in record["contents"])
+        return cls(contents=contents, unknown=unknown or None, **known)
+
 
 @dataclass(slots=True)
 class AgentResponseUpdate(ChatResponseUpdate):
     """One increment of an agent's reply: also tool results, and the run that it belongs to."""
+
+    record_type: ClassVar[str] = "agent_update"
 
     agent_id: str | None = None
     run_id: str | None = None

@@ -22,6 +22,7 @@ from nbagents.core.content import (
     TextContent,
     UsageContent,
 )
+from nbagents.core.errors import ConfigurationError
 from nbagents.core.folding import UpdateFolder
 
 
@@ -336,6 +337,35 @@ def test_a_message_survives_json(message):
     read = Message.from_dict(json.loads(once))
     assert read == message
     assert json.dumps(read.to_dict()) == once
+
+
+@settings(deadline=None)
+@given(responses)
+def test_updates_survive_json_and_still_fold_to_the_response(response):
+    texts = [json.dumps(update.to_dict()) for update in response.to_updates()]
+    read = [AgentResponseUpdate.from_dict(json.loads(text)) for text in texts]
+    assert [json.dumps(update.to_dict()) for update in read] == texts
+    assert AgentResponse.from_updates(read) == response
+
+
+def test_an_update_keeps_unknown_fields_and_not_what_the_provider_sent():
+    update = ChatResponseUpdate(
+        (FunctionCall(None, "", '{"a"', index=0),), starts_message=True, extra={"mood": "calm"}, raw=object()
+    )
+    record = update.to_dict()
+    assert record == {
+        "version": 1,
+        "type": "chat_update",
+        "contents": [{"type": "function_call", "call_id": None, "name": "", "arguments": '{"a"', "index": 0}],
+        "starts_message": True,
+        "extra": {"mood": "calm"},
+    }
+    assert ChatResponseUpdate.from_dict(record) == update
+    newer = {**record, "colour": "red", "raw": 1}
+    assert ChatResponseUpdate.from_dict(newer).to_dict() == newer
+    for wrong in ({**record, "version": 2}, AgentResponseUpdate().to_dict(), {**record, "contents": {}}, [], None):
+        with pytest.raises(ConfigurationError, match="no chat_update of version 1"):
+            ChatResponseUpdate.from_dict(wrong)
 
 
 @settings(deadline=None)

@@ -1,5 +1,7 @@
 """A run: model request, tool calls, model request, until there is an answer."""
 
+from typing import Any
+
 import pytest
 
 from nbagents import (
@@ -8,6 +10,7 @@ from nbagents import (
     AgentResponse,
     BaseChatClient,
     ChatResponseUpdate,
+    FunctionContext,
     Message,
     NBAgentsError,
     RunBudget,
@@ -17,7 +20,7 @@ from nbagents import (
     tool,
     tool_call,
 )
-from nbagents.core.content import FunctionCall, ReasoningContent, RefusalContent, TextContent
+from nbagents.core.content import FunctionCall, FunctionResult, ReasoningContent, RefusalContent, TextContent
 from nbagents.core.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -409,6 +412,41 @@ async def test_inputs_are_never_changed(ask):
     assert inputs == [Message("user", "a"), "b"]
     assert options == {"metadata": {"k": "v"}} == agent.options
     assert Agent(ScriptedChatClient([])).tools == []
+
+
+async def test_what_is_stored_is_never_an_object_of_the_caller(ask):
+    """C78: also not where the message has been through a run already."""
+    agent = Agent(ScriptedChatClient(["ok", "ok", "ok"]), tools=[add])
+    session = agent.create_session()
+    call = FunctionCall("c", "add", {"a": [1]}, "id")
+    given = [
+        Message("user", "a", created_at=1.0, run_id="run", agent_id="ann", extra={"mood": ["calm"]}),
+        Message("assistant", call, "ann", created_at=1.0, run_id="run", agent_id="ann"),
+        Message("tool", FunctionResult("c", "add", "3", "id"), "add"),
+    ]
+    await ask(agent, given, session=session)
+    stored = (await agent.thread(session).get_messages())[:3]
+    assert [(m.role, m.contents, m.extra) for m in stored] == [(m.role, m.contents, m.extra) for m in given]
+    assert [m.run_id for m in stored[:2]] == ["run", "run"]
+    assert all(one is not other for one, other in zip(stored, given, strict=True))
+    call.arguments["a"].append(2)
+    given[0].extra["mood"].append("merry")
+    assert (stored[1].calls[0].arguments, stored[0].extra) == ({"a": [1]}, {"mood": ["calm"]})
+
+
+async def test_what_tools_and_middleware_do_to_their_arguments_does_not_change_what_the_model_said(ask):
+    @tool
+    def fill(options: dict, anything: Any) -> str:
+        options["x"] = anything["x"] = 1
+        return "filled"
+
+    async def more(context: FunctionContext, call_next):
+        context.arguments["options"]["y"] = 1
+        await call_next()
+
+    agent = Agent(ScriptedChatClient([[tool_call("fill", options={}, anything={})], "ok"]), tools=[fill])
+    response = await ask(agent, "q", middleware=[more])
+    assert response.messages[0].calls[0].arguments == {"options": {}, "anything": {}}
 
 
 async def test_options_of_a_run_override_those_of_the_agent(ask):
