@@ -66,7 +66,11 @@ _LABELS = re.compile(
 
 
 def register_secret(value: str | bytes | None) -> None:
-    """Mask `value` wherever it occurs from now on: in whole, in a URL, in JSON and in base64."""
+    """Mask `value` wherever it occurs from now on: in whole, in a URL, in JSON and in base64.
+
+    Masked are errors, reprs, tables, recordings and what tools return. What a person types and what a model
+    says is content: it is shown and kept in the session as it is. Values of less than eight characters are not masked.
+    """
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if value and len(value) >= _MIN_LENGTH:
@@ -198,10 +202,10 @@ def redact_exception(error: BaseException) -> BaseException:
         if current is None or id(current) in seen:
             continue
         seen.add(id(current))
-        current.args = _without_secrets(current.args)
-        for name in (*_TEXTS_OF_OS_ERRORS, *getattr(current, "__dict__", ())):
+        of_system = _TEXTS_OF_OS_ERRORS if isinstance(current, OSError) else ()
+        for name in ("args", *of_system, *getattr(current, "__dict__", ())):
             value = getattr(current, name, None)
-            if (safe := _without_secrets(value)) != value:
+            if (safe := _without_secrets(value)) is not value:
                 _put(current, name, safe)
         waiting += [current.__cause__, current.__context__]
         if isinstance(current, BaseExceptionGroup):
@@ -214,22 +218,26 @@ _TEXTS_OF_OS_ERRORS = ("strerror", "filename", "filename2")
 
 def _put(error: BaseException, name: str, value: Any) -> None:
     try:
-        setattr(error, name, value)
-    except AttributeError:
-        return  # read-only, such as a property: its text comes from somewhere else
+        BaseException.__setattr__(error, name, value)  # also where the class is frozen
+    except (AttributeError, TypeError):
+        return  # read-only: its text comes from somewhere else
 
 
-def _without_secrets(value: Any) -> Any:
-    """Return texts, and lists and dicts of them, with secrets masked; anything else as it is."""
+def _without_secrets(value: Any, depth: int = 5) -> Any:
+    """Return texts, and lists and dicts of them, with secrets masked; the object itself where there are none."""
     if isinstance(value, str):
-        return redact(value)
+        return value if (safe := redact(value)) == value else safe
     if isinstance(value, bytes):
         text = value.decode("utf-8", "surrogateescape")
         return value if (safe := redact(text)) == text else safe.encode("utf-8", "surrogateescape")
-    if type(value) is tuple or type(value) is list:
-        return type(value)(_without_secrets(item) for item in value)
-    if type(value) is dict:
-        return {_without_secrets(key): _without_secrets(item) for key, item in value.items()}
+    if depth and (type(value) is tuple or type(value) is list):
+        items = [_without_secrets(item, depth - 1) for item in value]
+        unchanged = all(new is old for new, old in zip(items, value, strict=True))
+        return value if unchanged else type(value)(items)
+    if depth and type(value) is dict:
+        pairs = [(_without_secrets(key, depth - 1), _without_secrets(item, depth - 1)) for key, item in value.items()]
+        unchanged = all(a is b and c is d for (a, c), (b, d) in zip(pairs, value.items(), strict=True))
+        return value if unchanged else dict(pairs)
     return value
 
 

@@ -7,13 +7,26 @@ import json
 import logging
 import traceback
 import warnings
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import numpy
 import pytest
 from pydantic import BaseModel
 
-from nbagents import Agent, ScriptedChatClient, ToolContext, events_df, run_log, runs_df, tool, tool_call, tool_calls_df
+from nbagents import (
+    Agent,
+    ScriptedChatClient,
+    ToolContext,
+    events_df,
+    messages_df,
+    run_log,
+    runs_df,
+    tool,
+    tool_call,
+    tool_calls_df,
+)
 from nbagents.core import ChatRequest
 from nbagents.core.errors import ConfigurationError, ModelError, NBAgentsError, ToolError
 from nbagents.core.middleware import ChatContext
@@ -75,7 +88,29 @@ def chained(key: str) -> Exception:
         return error
 
 
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """Cannot be changed in the usual way."""
+
+    key: str
+
+
+class Awkward(Exception):
+    """Carries what cannot be compared, and what is inside itself."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(numpy.arange(3), key)
+        self.table = {"a": numpy.arange(3), "key": key}
+        self.loop: list[Any] = []
+        self.loop.append(self.loop)
+
+    def __str__(self) -> str:
+        return f"{self.args} {self.table} {self.loop}"
+
+
 FAILURES = {
+    "frozen": Frozen,
+    "awkward": Awkward,
     "text": lambda key: ValueError(f"no access with {key}"),
     "several arguments": lambda key: OSError(13, f"refused {key}", f"/tmp/{key}"),
     "nested arguments": lambda key: ValueError({"headers": [{"x": key}]}),
@@ -244,6 +279,17 @@ async def test_own_loggers_and_warnings_say_no_key(raw_server: RawServer, mode: 
         await fails(agent_on(raw_server, api_key=KEY), "q", mode)
     own = [record.getMessage() for record in caplog.records if record.name.startswith("nbagents")]
     assert KEY not in "".join(own) + "".join(str(one.message) for one in warned)
+
+
+@both_modes
+async def test_what_a_model_says_is_kept_in_the_session_and_masked_in_tables(mode: Mode) -> None:
+    """The rule stops here: the words of a conversation are content, also a key that comes in two pieces."""
+    agent = Agent(ScriptedChatClient([["It is ", KEY[:15], KEY[15:], "."]]))
+    session = agent.create_session()
+    response = await ask(agent, f"My key is {KEY}", mode, session)
+    assert response.text == f"It is {KEY}."
+    assert KEY in json.dumps(session.to_dict())
+    assert_hidden(*(frame.to_csv() for frame in (runs_df(), messages_df(), events_df())))
 
 
 async def test_a_context_shows_neither_arguments_nor_headers():
