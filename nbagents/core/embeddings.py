@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from nbagents.core.usage import Usage, total_usage
 EMBEDDING_OPTIONS = frozenset({"model", "dimensions", "user"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Embeddings:
     """Vectors of texts, in the order of these: `numpy.array(embeddings)` has shape (texts, dimensions).
 
@@ -27,6 +28,10 @@ class Embeddings:
     vectors: Sequence[Sequence[float]]
     model: str | None = None
     usage: Usage | None = None
+
+    def __repr__(self) -> str:
+        size = f" of {len(self.vectors[0])}" if self.vectors else ""
+        return f"Embeddings({len(self.vectors)} vectors{size}, model={self.model!r})"
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -94,7 +99,8 @@ class BaseEmbeddingClient(ABC):
 def _as_texts(values: str | Sequence[str]) -> list[str]:
     if isinstance(values, str):
         return [values]
-    texts: list[str] = list(values) if isinstance(values, Iterable) else [values]
+    unordered = isinstance(values, bytes | Mapping | AbstractSet)
+    texts: list[str] = list(values) if isinstance(values, Iterable) and not unordered else [values]  # type: ignore[list-item]
     for text in texts:
         if not isinstance(text, str):
             raise ConfigurationError(

@@ -164,7 +164,12 @@ async def test_no_texts_make_no_request():
     assert (len(made), made.usage, client.requests) == (0, None, [])
 
 
-@pytest.mark.parametrize("values", [3, None, [3], ["a", None], b"x"])
+async def test_the_repr_of_many_vectors_is_short():
+    made = await Lengths().get_embeddings(["a", "bb"])
+    assert repr(made) == f"Embeddings(2 vectors of 2, model={made.model!r})"
+
+
+@pytest.mark.parametrize("values", [3, None, [3], ["a", None], b"x", {"a": 1}, {"a", "b"}])
 async def test_what_is_no_text_cannot_be_embedded(values):
     with pytest.raises(ConfigurationError, match="values are texts"):
         await Lengths().get_embeddings(values)
