@@ -6,7 +6,7 @@ import hashlib
 import re
 
 MAX_LENGTH = 64
-VALID_NAME = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
+VALID_NAME = re.compile(r"^[A-Za-z0-9_-]{1,64}\Z")
 
 
 def safe_name(text: str, *, fallback: str) -> str:

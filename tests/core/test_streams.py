@@ -95,13 +95,14 @@ async def test_messages_come_whole_and_in_causal_order_as_for_on_message():
     async for message in stream.messages():
         assert message.text == "It is 3." or not run_log().runs()[-1].ended
         seen.append(message)
-    for messages in (seen, told, expected.messages):
+    assert told == expected.messages
+    assert seen == (await stream.get_final_response()).messages
+    for messages in (seen, told):
         assert [(m.role, m.text, [r.result for r in m.results]) for m in messages] == [
             ("assistant", "Let me see. ", []),
             ("tool", "", ["3"]),
             ("assistant", "It is 3.", []),
         ]
-    assert (await stream.get_final_response()).text == expected.text
 
 
 async def test_messages_of_a_chat_client_are_those_of_its_response():

@@ -139,6 +139,8 @@ def test_names_are_valid_distinct_and_stable():
     assert len(set(names)) == len(names)
     assert names == [safe_name(text, fallback="agent") for text in texts]
     assert names[-1] == "add"
+    assert not VALID_NAME.match("add\n")
+    assert safe_name("add\n", fallback="agent") != "add\n"
 
 
 def test_a_session_survives_json_with_its_messages():
