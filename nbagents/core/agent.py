@@ -27,7 +27,7 @@ from nbagents.core.run import RunContext, current_run
 from nbagents.core.sessions import AgentSession
 from nbagents.core.streams import ResponseStream, SyncResponseStream
 from nbagents.core.subagents import AgentTool, ChildSession
-from nbagents.core.templates import PromptTemplate, as_template
+from nbagents.core.templates import PromptTemplate, as_template, check_arguments
 from nbagents.core.threads import Thread, thread_of
 from nbagents.core.tools import FunctionTool
 from nbagents.core.toolset import Tool, check_tools, collect_tools, tools_of_run, usable, warn_of_unused
@@ -98,7 +98,7 @@ class Agent(BaseAgent):
         self.instructions = instructions
         self.tools = collect_tools(tools)
         self.options = check_options(options)
-        self.arguments = dict(arguments or {})
+        self.arguments = check_arguments(arguments)
         self.template = as_template(template)
         self.history = history or InMemoryHistoryProvider()
         self.budget = budget
@@ -271,7 +271,7 @@ class Agent(BaseAgent):
         output = output_format(asked)
         session = session or self.create_session()
         chosen = budget or self.budget or DEFAULT_BUDGET
-        values = {**self.arguments, **(settings.get("arguments") or {})}
+        values = {**self.arguments, **check_arguments(settings.get("arguments"))}
         parent, chosen_tools = current_run.get(), self.tools_with(self.tools, settings.get("tools"))
         budgets = [chosen, *(one.budget for one in parent.and_parents())] if parent is not None else [chosen]
         if any(one.max_cost_usd is not None for one in budgets):

@@ -87,6 +87,25 @@ def as_template(template: PromptTemplate | str | None) -> PromptTemplate | None:
     return PromptTemplate(template)  # type: ignore[arg-type]  # checked there
 
 
+def check_arguments(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of the arguments of an agent or a run.
+
+    Raises:
+        ConfigurationError: no mapping with names as keys.
+    """
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, Mapping):
+        raise ConfigurationError(
+            f"arguments is a mapping of names to values, not {type(arguments).__name__}.",
+            hint="Pass arguments={'customer': 'Ada'}.",
+        )
+    wrong = next((name for name in arguments if not isinstance(name, str)), None)
+    if wrong is not None:
+        raise ConfigurationError(f"The names of arguments are texts, not {wrong!r}.")
+    return dict(arguments)
+
+
 def _missing(names: str, arguments: Mapping[str, Any]) -> ConfigurationError:
     given = ", ".join(sorted(arguments)) or "none"
     return ConfigurationError(

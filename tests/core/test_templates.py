@@ -162,6 +162,14 @@ async def test_a_change_of_the_instructions_counts_at_the_next_run(ask):
     assert all(m.role != "system" for m in await agent.thread(session).get_messages())
 
 
+@pytest.mark.parametrize("wrong", [["x"], "abc", 3, {1: 2}])
+def test_arguments_that_are_no_mapping_of_names_are_an_error_at_the_call(wrong):
+    with pytest.raises(ConfigurationError, match="arguments"):
+        Agent(ScriptedChatClient(["ok"]), "x", arguments=wrong)
+    with pytest.raises(ConfigurationError, match="arguments"):
+        Agent(ScriptedChatClient(["ok"]), "x").run("q", arguments=wrong)
+
+
 async def test_structured_arguments_reach_tools(ask):
     @tool
     def look(context: ToolContext) -> str:
