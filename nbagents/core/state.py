@@ -40,12 +40,14 @@ class _StateType:
         from pydantic import TypeAdapter
 
         try:
-            return TypeAdapter(self.cls)
+            adapter: TypeAdapter[Any] = TypeAdapter(self.cls)
+            _ = adapter.validator.title  # here a hint shows that cannot be resolved
         except Exception as error:
             raise ConfigurationError(
                 f"{_origin(self.cls)} cannot stand in a session's state: {error}",
-                hint="Give its fields hints that pydantic can write as JSON and read again.",
+                hint="Give its fields hints of types that pydantic can write as JSON and that its module knows.",
             ) from error
+        return adapter
 
 
 _by_name: dict[str, _StateType] = {}
@@ -75,7 +77,7 @@ def register_state_type(cls: type[Any] | None = None, *, name: str | None = None
 
     Example:
         >>> from dataclasses import dataclass
-        >>> from nbagents import AgentSession
+        >>> from nbagents import AgentSession, register_state_type
         >>> @register_state_type
         ... @dataclass
         ... class Preferences:

@@ -344,3 +344,26 @@ class Colour(Enum):
 def test_an_enum_whose_values_are_no_json_is_refused():
     register_state_type(Colour)
     refused(Colour.RED, "session.state['it'] holds a Colour that does not serialise")
+
+
+def test_a_hint_that_cannot_be_resolved_is_told_when_writing_and_when_reading():
+    @register_state_type
+    @dataclass
+    class Lost:
+        value: "Nowhere"  # noqa: F821
+
+    refused(Lost(1), "Lost cannot stand in a session's state", "that its module knows")
+    record = AgentSession("trip").to_dict() | {"state": {"it": {"$state": {"type": "Lost", "value": {"value": 1}}}}}
+    with pytest.raises(ConfigurationError, match=r"session\.state\['it'\].*Lost cannot stand"):
+        AgentSession.from_dict(record)
+
+
+async def test_messages_may_stand_anywhere_in_the_state():
+    @register_state_type
+    class Notes(BaseModel):
+        kept: list[Message] = []
+
+    call = FunctionCall("c1", "f", {"a": [1, {"b": None}]}, "call_1")
+    message = Message("assistant", ["Hm.", call], "agent", "m1", created_at=1.5, extra={"later": True})
+    for value in (message, {"deep": [(message,)]}, Notes(kept=[message])):
+        assert back(value) == value

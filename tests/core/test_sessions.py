@@ -211,6 +211,8 @@ async def test_messages_of_the_same_text_are_all_kept(ask):
 
 
 async def test_work_that_a_tool_leaves_behind_may_use_the_session_once_the_run_has_ended(ask):
+    """Also while another run has the session: then it waits like everybody."""
+    ended, began, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
     followed = []
 
     @tool
@@ -222,13 +224,25 @@ async def test_work_that_a_tool_leaves_behind_may_use_the_session_once_the_run_h
         followed.append(asyncio.create_task(follow_up()))
         return "planned"
 
-    ended = asyncio.Event()
-    agent = Agent(ScriptedChatClient([[tool_call("plan")], "ok", "Done."]), tools=[plan])
+    @tool
+    async def wait() -> None:
+        began.set()
+        await may_end.wait()
+
+    script = [[tool_call("plan")], "ok", [tool_call("wait")], "ok", "Done."]
+    agent = Agent(ScriptedChatClient(script), tools=[plan, wait])
     session = agent.create_session()
     await ask(agent, "q", session=session)
+    other = asyncio.ensure_future(ask(agent, "r", session=session))
+    await began.wait()
     ended.set()
-    assert await followed[0] == "Done."
-    assert [m.text for m in session.state["messages"]] == ["q", "", "", "ok", "Now.", "Done."]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    may_end.set()
+    await other
+    assert await asyncio.wait_for(followed[0], 20) == "Done."
+    texts = [m.text for m in session.state["messages"] if m.role != "tool" and not m.calls]
+    assert texts == ["q", "ok", "r", "ok", "Now.", "Done."]
 
 
 async def test_a_history_may_give_any_iterable_of_messages(ask):
