@@ -105,7 +105,7 @@ def busy_runs(number: int) -> None:
     """Runs of three agents and two models that overlap; every tenth fails and every twenty-fifth goes on."""
     for i in range(number):
         run = DrawnRun(f"agent-{i % 3}", at=2.0 * i, run_id=f"run-{i}", model=f"model-{'ab'[i % 2]}")
-        run.request(1.0 + i % 4, ttft=0.2 + 0.1 * (i % 5))
+        run.request(1.0 + i % 4, ttft=0.2 + 0.1 * (i % 5), tokens=(100, 30 * (i % 3), 10))
         run.call("search" if i % 2 else "read", 0.5 + i % 3, status="error" if i % 7 == 0 else "ok")
         run.request(1.0, ttft=0.3, error="ServerError" if i % 10 == 9 else None)
         if i % 10 == 9:
