@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nbagents.clients.recorded import RecordedChatClient as RecordedChatClient
     from nbagents.clients.scripted import ScriptedChatClient as ScriptedChatClient
     from nbagents.clients.scripted import tool_call as tool_call
+    from nbagents.clients.tape import recording as recording
 
 _HOMES = {
     "ClientChoice": "default",
@@ -25,6 +26,7 @@ _HOMES = {
     "ScriptedChatClient": "scripted",
     "choose_client": "default",
     "default_client": "default",
+    "recording": "tape",
     "tool_call": "scripted",
 }
 

@@ -1,29 +1,15 @@
-"""Records what a chat client answers and replays it: the same notebook runs again without a key."""
+"""A chat client that records what another one answers, and replays it: the same notebook runs again without a key."""
 
 from __future__ import annotations
 
-import threading
-from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Literal, get_args
 
-from nbagents.clients.recording import (
-    Exchange,
-    Recording,
-    difference,
-    normal_request,
-    request_key,
-    update_from_dict,
-    update_to_dict,
-)
-from nbagents.core import BaseChatClient, ChatRequest, ChatResponse, ChatResponseUpdate, SupportsChatGetResponse
-from nbagents.core.clients import generate_from
-from nbagents.core.errors import ConfigurationError, ReplayMissError
+from nbagents.clients.tape import AnyChatClient, RecordingMode, Tape
+from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
+from nbagents.core.errors import ConfigurationError
 from nbagents.core.hosted import HostedTool, can_send
-
-RecordingMode = Literal["auto", "record", "replay"]
 
 
 class RecordedChatClient(BaseChatClient):
@@ -42,6 +28,7 @@ class RecordedChatClient(BaseChatClient):
         path: a JSON Lines file, one exchange in each line; it can be edited.
         client: the client to record; without one, `auto` only replays.
         mode: see above.
+        timing: let the pieces of a replayed stream come as slowly as they were recorded.
 
     Raises:
         ConfigurationError: an unknown mode, no client to record, or no file to replay.
@@ -61,31 +48,24 @@ class RecordedChatClient(BaseChatClient):
     def __init__(
         self,
         path: str | Path,
-        client: BaseChatClient | SupportsChatGetResponse | None = None,
+        client: AnyChatClient | None = None,
         mode: RecordingMode = "auto",
+        *,
+        timing: bool = False,
     ) -> None:
-        if mode not in get_args(RecordingMode):
-            raise ConfigurationError(f"mode is one of {', '.join(get_args(RecordingMode))}, not {mode!r}.")
         if mode == "record" and client is None:
             raise ConfigurationError("mode='record' needs a client to record.", hint="Pass it as client=.")
-        self.path = Path(path).expanduser()
-        if (client is None or mode == "replay") and not self.path.is_file():
+        self.tape = Tape(path, mode, timing=timing)
+        if client is None and not self.tape.path.is_file():
             raise ConfigurationError(
-                f"There is no recording {self.path}.", hint="Pass client= to make it: what that answers is recorded."
+                f"There is no recording {self.tape.path}.",
+                hint="Pass client= to make it: what that answers is recorded.",
             )
-        self.mode = mode
-        self.client = None if mode == "replay" else client
-        self._recording = Recording(self.path)
-        self._replies: defaultdict[str, list[Exchange]] = defaultdict(list)
-        for exchange in self._recording.exchanges():
-            self._replies[exchange.key].append(exchange)
-        self._given: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._asked_model: str | None = getattr(client, "model", None)
+        self.client = client
         self._take_traits_of(client)
 
     def __repr__(self) -> str:
-        return f"RecordedChatClient({str(self.path)!r}, {self.client!r}, mode={self.mode!r})"
+        return f"RecordedChatClient({str(self.tape.path)!r}, {self.client!r}, mode={self.tape.mode!r})"
 
     def can_send(self, tool: HostedTool) -> bool:
         """Whether the recorded client can; without it, what it did is only told again."""
@@ -93,90 +73,24 @@ class RecordedChatClient(BaseChatClient):
 
     async def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the recorded reply, or that of the client, which is recorded."""
-        asked = normal_request(request, request.options.get("model") or self._asked_model)
-        exchange = self._next_reply(asked)
-        if exchange is not None:
-            for update in _replayed(exchange, stream=request.stream):
+        async with aclosing(self.tape.answer(self.client, request)) as updates:
+            async for update in updates:
                 yield update
-            return
-        if self.client is None:
-            raise self._miss(asked)
-        client = self.client
-        source = client.generate(request) if isinstance(client, BaseChatClient) else generate_from(client, request)
-        updates: list[dict[str, Any]] = []
-        finished = False
-        async with aclosing(source) as given:
-            async for update in given:
-                updates.append(update_to_dict(update))
-                finished = finished or update.finish_reason is not None
-                yield update
-        if finished:
-            self._record(Exchange(asked, updates, asked.get("model"), getattr(client, "provider", None)))
 
-    def _take_traits_of(self, client: BaseChatClient | SupportsChatGetResponse | None) -> None:
+    def _take_traits_of(self, client: AnyChatClient | None) -> None:
         """Look like the recorded client to the run and to the tables."""
         if client is None:
-            first = next((exchanges[0] for exchanges in self._replies.values()), None)
+            recorded = self.tape.exchanges()
+            first = recorded[0] if recorded else None
             self.model = first.model if first else None
             self.provider = (first.provider if first else None) or self.provider
-            recorded = [one for exchanges in self._replies.values() for one in exchanges]
             at_service = any(update.get("conversation_id") for one in recorded for update in one.updates)
             self.stores_by_default = self.supports_service_sessions = at_service
             return
-        self.model = self._asked_model
+        self.model = getattr(client, "model", None)
         self.provider = getattr(client, "provider", self.provider)
         self.streaming = getattr(client, "streaming", None)
         self.stores_by_default = getattr(client, "stores_by_default", False)
         self.supports_service_sessions = getattr(client, "supports_service_sessions", False)
         self.supports_tools = getattr(client, "supports_tools", True)
         self.max_retries = getattr(client, "max_retries", 0)
-
-    def _next_reply(self, asked: Mapping[str, Any]) -> Exchange | None:
-        """Return the recorded reply whose turn it is."""
-        if self.mode == "record":
-            return None
-        with self._lock:
-            for key in self._keys(asked):
-                replies = self._replies.get(key, [])
-                given = self._given[key]
-                if replies and (given < len(replies) or self.client is None):
-                    self._given[key] += 1
-                    return replies[given % len(replies)]
-        return None
-
-    def _keys(self, asked: Mapping[str, Any]) -> list[str]:
-        """Return the keys of `asked`: without a model, those of the request to each recorded model."""
-        if "model" in asked:
-            return [request_key(asked)]
-        models = {exchange.request.get("model"): None for replies in self._replies.values() for exchange in replies}
-        return [request_key({**asked, "model": model} if model else asked) for model in models]
-
-    def _record(self, exchange: Exchange) -> None:
-        with self._lock:
-            first = not self._given[exchange.key]
-            if self.mode == "record" and first:
-                self._recording.remove(exchange.key)
-                self._replies[exchange.key].clear()
-            self._recording.add(exchange)
-            self._replies[exchange.key].append(exchange)
-            self._given[exchange.key] += 1
-
-    def _miss(self, asked: Mapping[str, Any]) -> ReplayMissError:
-        recorded = [replies[0].request for replies in self._replies.values() if replies]
-        diff = difference(asked, recorded)
-        nearest = f"The nearest one that is recorded differs:\n{diff}\n" if diff else "It is empty."
-        return ReplayMissError(
-            f"The recording {self.path} holds no reply to this request. {nearest}",
-            hint="To record it, pass client= and mode='auto'.",
-        )
-
-
-def _replayed(exchange: Exchange, *, stream: bool) -> list[ChatResponseUpdate]:
-    """Return the updates of a recorded reply: as they were, or for a plain reply whole messages."""
-    updates = [update_from_dict(record) for record in exchange.updates]
-    if stream:
-        return updates
-    whole = ChatResponse.from_updates(updates).to_updates()
-    for update in whole:
-        update.replayed = True
-    return whole

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload, runtime_checkable
 
@@ -42,7 +43,7 @@ class ChatRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[ToolDefinition | HostedTool] = ()
     stream: bool = True
-    client_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    client_kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)  # there may be keys in headers
     conversation_id: str | None = None
 
     @property
@@ -140,7 +141,7 @@ class BaseChatClient(ABC):
         async def updates() -> AsyncGenerator[ChatResponseUpdate, None]:
             nonlocal failure
             try:
-                async with aclosing(self.generate(request)) as source:
+                async with aclosing(reply_of(self, request)) as source:
                     async for update in source:
                         folder.add(update)
                         yield update
@@ -186,8 +187,28 @@ def _value_of(response: ChatResponse, output: OutputFormat) -> Any:
         ) from (error.__cause__ or error)
 
 
-async def generate_from(
+StandIn = Callable[[BaseChatClient | SupportsChatGetResponse, ChatRequest], AsyncGenerator[ChatResponseUpdate, None]]
+
+stand_in: ContextVar[StandIn | None] = ContextVar("stand_in", default=None)
+"""What answers in the place of every client here, such as a recording."""
+
+
+def reply_of(
     client: BaseChatClient | SupportsChatGetResponse, request: ChatRequest
+) -> AsyncGenerator[ChatResponseUpdate, None]:
+    """Yield the reply of `client`, or of what stands in for it."""
+    return (stand_in.get() or direct_reply)(client, request)
+
+
+def direct_reply(
+    client: BaseChatClient | SupportsChatGetResponse, request: ChatRequest
+) -> AsyncGenerator[ChatResponseUpdate, None]:
+    """Yield the reply of `client` itself."""
+    return client.generate(request) if isinstance(client, BaseChatClient) else _generate_from(client, request)
+
+
+async def _generate_from(
+    client: SupportsChatGetResponse, request: ChatRequest
 ) -> AsyncGenerator[ChatResponseUpdate, None]:
     """Yield the reply of a client that only has `get_response`; options bring it `tools` and `conversation_id`."""
     options: dict[str, Any] = {**request.options}

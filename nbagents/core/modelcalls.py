@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from nbagents.core.clients import BaseChatClient, ChatRequest, generate_from
+from nbagents.core.clients import ChatRequest, reply_of
 from nbagents.core.content import FunctionCall, ReasoningContent, TextContent
 from nbagents.core.errors import IncompleteStreamError, ModelError, RunTimeoutError
 from nbagents.core.events import RunEvent
@@ -99,10 +99,10 @@ def _answers_calls(run: RunContext) -> bool:
 async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> AsyncGenerator[RunEvent, None]:
     call = _ModelCall(run, attempt)
     yield run.event("llm.requested", call.facts())
-    source = _reply_of_client(run, request)
+    source = reply_of(run.agent.client, request)
     if run.middleware.chat:
         context = ChatContext(run, request)
-        source = reply_through(run.middleware.chat, context, lambda: _reply_of_client(run, context.request))
+        source = reply_through(run.middleware.chat, context, lambda: reply_of(run.agent.client, context.request))
     if run.deadline is not None:
         source = _until(run.deadline, source)
     breathed = time.perf_counter()
@@ -124,11 +124,6 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
         call.fail(error)
         raise
     yield call.succeed()
-
-
-def _reply_of_client(run: RunContext, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
-    client = run.agent.client
-    return client.generate(request) if isinstance(client, BaseChatClient) else generate_from(client, request)
 
 
 class _ModelCall:

@@ -1,4 +1,4 @@
-"""The magics themselves: `%agent`, `%%agent` where cells cannot await, and `%nbagents`."""
+"""The magics themselves: `%agent`, `%%agent` and `%%recording` where no transformer took them, and `%nbagents`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from nbagents.core import AgentResponse, NBAgentsError
-from nbagents.notebook import status
+from nbagents.notebook import recorded_cell, status
 from nbagents.notebook.cells import run_line
 from nbagents.notebook.options import USAGE
 from nbagents.notebook.state import notebook_state
@@ -29,6 +29,16 @@ class AgentMagics(Magics):
         return run_line(line, cell)
 
     @no_var_expand
+    @cell_magic
+    def recording(self, line: str, cell: str) -> None:
+        """Run the cell and record its model requests; when it runs again they are replayed.
+
+        As a cell's first line it is read before this; this is for `run_cell_magic`.
+        """
+        recorded_cell.begin(line)
+        self.shell.run_cell(cell)  # type: ignore[union-attr]
+
+    @no_var_expand
     @line_magic
     def nbagents(self, line: str) -> None:
         """Show what the magics use here, or change a setting."""
@@ -46,4 +56,5 @@ class AgentMagics(Magics):
 
 
 AgentMagics.agent.__doc__ = f"{AgentMagics.agent.__doc__}\n\n{USAGE}\n"
+AgentMagics.recording.__doc__ = f"{AgentMagics.recording.__doc__}\n\n{recorded_cell.USAGE}\n"
 AgentMagics.nbagents.__doc__ = f"{AgentMagics.nbagents.__doc__}\n\n{status.USAGE}\n"

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -13,11 +14,12 @@ from nbagents import (
     Message,
     RecordedChatClient,
     ScriptedChatClient,
+    recording,
     run_log,
     tool,
     tool_call,
 )
-from nbagents.clients.recording import redacted_updates, update_from_dict, update_to_dict
+from nbagents.clients.exchanges import redacted_updates, update_from_dict, update_to_dict
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
 from nbagents.core.content import DataContent, FunctionCall, TextContent
 from nbagents.core.errors import ConfigurationError, IncompleteStreamError, ReplayMissError, ServerError
@@ -371,3 +373,71 @@ def test_a_miss_in_an_empty_recording_says_so(path):
     path.touch()
     with pytest.raises(ReplayMissError, match="It is empty"):
         RecordedChatClient(path).as_agent().run_sync("Hello")
+
+
+async def slowly(client):
+    began = time.perf_counter()
+    pieces = [(update.text, time.perf_counter() - began) async for update in client.as_agent().run("Hi", stream=True)]
+    return [text for text, _ in pieces if text], max(at for _, at in pieces)
+
+
+async def test_a_stream_replays_with_its_times_if_asked(path):
+    record(path, ["one two three"], lambda agent: list(agent.stream_sync("Hi")))
+    records = lines(path)
+    for place, update in enumerate(records[0]["updates"]):
+        update["at"] = 0.15 * (place + 1)
+    path.write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
+    fast, at_once = await slowly(RecordedChatClient(path, mode="replay"))
+    slow, later = await slowly(RecordedChatClient(path, mode="replay", timing=True))
+    assert fast == slow
+    assert at_once < 0.14 < later
+
+
+def test_everything_inside_recording_is_recorded_and_replayed(path):
+    first, second = ScriptedChatClient(["one", "two"]), ScriptedChatClient(["three"])
+    with recording(path) as tape:
+        helper = Agent(first, name="helper")
+        made = [
+            helper.run_sync("a").text,
+            asyncio.run(second.get_response("b")).text,
+            helper.start("c").result().text,
+        ]
+    assert made == ["one", "three", "two"]
+    assert (tape.recorded, tape.replayed) == (3, 0)
+    with recording(path, "replay") as tape:
+        helper = Agent(ScriptedChatClient([]))
+        again = [helper.run_sync("a").text, asyncio.run(ScriptedChatClient([]).get_response("b")).text]
+        again.append(helper.stream_sync("c").get_final_response().text)
+    assert again == made
+    assert (tape.recorded, tape.replayed) == (0, 3)
+    assert "0 recorded, 3 replayed" in repr(tape)
+
+
+def test_a_recording_ends_with_its_block_and_the_outer_one_goes_on(path, tmp_path):
+    agent = Agent(ScriptedChatClient(["one", "two", "three", "four"]))
+    inner = tmp_path / "inner.jsonl"
+    with recording(path):
+        agent.run_sync("a")
+        with recording(inner):
+            agent.run_sync("b")
+        agent.run_sync("c")
+    agent.run_sync("d")
+    assert [len(lines(path)), len(lines(inner))] == [2, 1]
+
+
+def test_a_client_that_only_answers_is_recorded_too(path):
+    class Answers:
+        def get_response(self, messages, *, stream=False, options=None):
+            return ScriptedChatClient(["from afar"]).get_response(messages, stream=stream)
+
+    for _ in range(2):
+        with recording(path) as tape:
+            assert Agent(Answers()).run_sync("Hi").text == "from afar"
+    assert tape.replayed == 1
+
+
+def test_a_file_that_cannot_be_replayed_is_told_at_once(path):
+    with pytest.raises(ConfigurationError, match="There is no recording"), recording(path, "replay"):
+        pass
+    with pytest.raises(ConfigurationError, match="auto, record, replay"), recording(path, "play"):
+        pass

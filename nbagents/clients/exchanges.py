@@ -50,7 +50,7 @@ class Exchange:
 
     Attributes:
         request: what `normal_request` gave.
-        updates: the reply's increments, as `update_to_dict` gave them.
+        updates: the reply's increments, as `update_to_dict` gave them; `at` is when one came, in seconds.
         model: the model that was asked.
         provider: the recorded client's word for the tables.
     """
@@ -197,7 +197,7 @@ def update_from_dict(record: Mapping[str, Any]) -> ChatResponseUpdate:
         ConfigurationError: a field that updates do not have.
     """
     contents = [content_from_dict(content) for content in record.get("contents", ())]
-    facts = {name: value for name, value in record.items() if name != "contents"}
+    facts = {name: value for name, value in record.items() if name not in {"contents", "at"}}
     try:
         return ChatResponseUpdate(contents, replayed=True, **facts)
     except TypeError as error:
