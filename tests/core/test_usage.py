@@ -7,6 +7,7 @@ import pytest
 from nbagents import (
     Agent,
     BaseChatClient,
+    OpenAIChatClient,
     RunBudget,
     ScriptedChatClient,
     Usage,
@@ -19,6 +20,8 @@ from nbagents.core import ChatResponseUpdate
 from nbagents.core.content import TextContent, UsageContent
 from nbagents.core.errors import BudgetExceededError, ConfigurationError, ServerError
 from nbagents.core.usage import COUNTS, total_usage, usage_complete
+from tests.support.chunks import message
+from tests.support.raw_server import RawServer
 
 
 class Reporting(BaseChatClient):
@@ -119,6 +122,19 @@ async def test_a_sum_of_which_a_part_is_unknown_says_so(ask):
     response = await ask(Agent(client, tools=[f]), "q")
     assert (response.usage.cached_input_tokens, response.usage.partial) == (150, ("cached_input_tokens",))
     assert not runs_df().usage_complete[0]
+
+
+async def test_a_server_tells_cached_written_reasoning_and_sound(ask, raw_server: RawServer):
+    counts = {
+        "prompt_tokens": 100,
+        "completion_tokens": 50,
+        "total_tokens": 150,
+        "prompt_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 10, "audio_tokens": 20},
+        "completion_tokens_details": {"reasoning_tokens": 30, "audio_tokens": 5},
+    }
+    raw_server.reply_with(lambda body: {**message("x"), "usage": counts})
+    client = OpenAIChatClient("m", base_url=raw_server.base_url, streaming=False)
+    assert (await ask(Agent(client), "q")).usage == Usage(100, 50, 150, 40, 10, 30, 20, 5)
 
 
 def test_nothing_summed_is_unknown_and_not_complete():
