@@ -15,7 +15,7 @@ from nbagents.core.errors import ConfigurationError
 from nbagents.core.responses import AgentResponse
 from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.sessions import AgentSession
-from nbagents.core.tags import TagValue, is_tag_value
+from nbagents.core.tagging import TagValue, is_tag_value
 
 
 @runtime_checkable

@@ -32,7 +32,7 @@ from nbagents.core.runlog import RunLog, RunRecord, run_log
 from nbagents.core.sessions import AgentSession
 from nbagents.core.state import register_state_type
 from nbagents.core.streams import ResponseStream
-from nbagents.core.tags import tags
+from nbagents.core.tagging import tags
 from nbagents.core.templates import PromptTemplate
 from nbagents.core.tools import FunctionTool, ToolContext, tool
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +46,13 @@ class UpdateFolder:
         self.run_id: str | None = None
         self.stop_reason: str | None = None
 
-    def add(self, update: ChatResponseUpdate) -> None:
-        """Take in the next update."""
+    def add(self, update: ChatResponseUpdate, *, new_call_id: Callable[[], str] | None = None) -> None:
+        """Take in the next update.
+
+        Args:
+            update: it is not changed, but for the calls where they are to get ids.
+            new_call_id: makes the id of a call that has none; its fragments get it too.
+        """
         self._take_facts(update)
         contents = [c for c in update.contents if not isinstance(c, UsageContent)]
         if len(contents) < len(update.contents):
@@ -56,7 +61,10 @@ class UpdateFolder:
             return
         message = self._target(update)
         for content in contents:
-            message.add(content)
+            call = message.add(content)
+            if call is not None and new_call_id is not None:
+                call.id = call.id or new_call_id()
+                update.contents = [replace(c, id=call.id) if c is content else c for c in update.contents]  # type: ignore[call-arg]
         if update.interrupted:
             message.interrupted = True
         if update.extra:
@@ -168,7 +176,8 @@ class _OpenMessage:
             update.author_name is None or update.author_name == self.author_name
         )
 
-    def add(self, content: Content) -> None:
+    def add(self, content: Content) -> _OpenCall | None:
+        """Take in a piece; return the call that it belongs to, if it is one of a call."""
         if isinstance(content, TextLike):
             newest = self.parts[-1] if self.parts else None
             if isinstance(newest, _OpenText) and continues(newest.head, content):
@@ -176,24 +185,26 @@ class _OpenMessage:
             else:
                 self.parts.append(_OpenText(content))
         elif isinstance(content, FunctionCall):
-            self._add_call(content)
+            return self._add_call(content)
         elif isinstance(content, HostedToolCall | HostedToolResult) and content.id:
             self._add_hosted(content)
         else:
             self.parts.append(content)
+        return None
 
-    def _add_call(self, fragment: FunctionCall) -> None:
+    def _add_call(self, fragment: FunctionCall) -> _OpenCall:
         newest = self.calls[-1] if self.calls else None
         for call in self._candidates(fragment):
             if call.continues(fragment, newest=call is newest):
                 call.add(fragment)
                 self.known_calls.setdefault(("call_id", call.call_id), call)
-                return
+                return call
         opened = _OpenCall(fragment)
         self.calls.append(opened)
         self.parts.append(opened)
         for key in (("id", opened.id), ("index", opened.index), ("call_id", opened.call_id)):
             self.known_calls[key] = opened
+        return opened
 
     def _candidates(self, fragment: FunctionCall) -> list[_OpenCall]:
         """The calls that `fragment` may belong to: the last of its id or index, and the newest."""

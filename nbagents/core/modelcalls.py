@@ -181,7 +181,7 @@ class _ModelCall:
             agent_id=run.agent.id,
             run_id=run.run_id,
         )
-        self.folder.add(own)
+        self.folder.add(own, new_call_id=_new_call_id)
         if update.conversation_id is not None:
             note_conversation(run, update.conversation_id)
         self.replayed = self.replayed or update.replayed
@@ -216,7 +216,7 @@ class _ModelCall:
         run.finish_reason = folder.finish_reason
         run.model = folder.model or run.model
         run.response_id = folder.response_id
-        messages = [_with_ids(message) for message in folder.messages()]
+        messages = folder.messages()
         if not messages:
             messages = [Message("assistant", "", run.agent.name, self.message_id)]
         run.reply = Reply(messages, folder.finish_reason)
@@ -257,17 +257,9 @@ class _ModelCall:
         )
 
 
-def _with_ids(message: Message) -> Message:
-    """Give each call an id of ours: those of providers may be missing, and come again."""
-    if not message.calls:
-        return message
-    contents = [
-        replace(content, id=new_id("call"), index=None)
-        if isinstance(content, FunctionCall) and not content.id
-        else content
-        for content in message.contents
-    ]
-    return replace(message, contents=tuple(contents))
+def _new_call_id() -> str:
+    """An id of ours: those of providers may be missing, and come again."""
+    return new_id("call")
 
 
 def _backoff(error: ModelError, attempt: int) -> float:

@@ -25,7 +25,7 @@ from nbagents.core.runlog import RunRecord, run_log
 from nbagents.core.secrets import redact
 from nbagents.core.sessions import AgentSession
 from nbagents.core.streamhooks import outcome
-from nbagents.core.tags import TagValue, current_tags
+from nbagents.core.tagging import TagValue, current_tags
 from nbagents.core.threads import Thread
 from nbagents.core.tools import ApprovalNeeded
 from nbagents.core.toolset import Tool, find_tool

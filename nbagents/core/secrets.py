@@ -12,7 +12,7 @@ from binascii import b2a_base64
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_MASK = "[redacted]"
+MASK = "[redacted]"
 _MIN_LENGTH = 8  # shorter values occur in ordinary text: masking them would destroy it
 _PIECE = 6  # so much of a key must never be shown
 _KEY_CHARACTERS = string.ascii_letters + string.digits + "_-"
@@ -25,7 +25,7 @@ _SECRET_FIELD = re.compile(r"(?i)auth|key|token|secret|passw|cookie|sig|code")
 """Names of headers and of parts of an address whose values are."""
 _LOOK_AGAIN_SECONDS = 0.05
 _known: set[str] = set()
-_marks: set[str] = {_MASK}
+_marks: set[str] = {MASK}
 """What a text with a known secret, whole or shortened, must have somewhere; also a text inside JSON."""
 _environment: dict[str, str] = {}
 _looked_at = float("-inf")
@@ -110,8 +110,8 @@ def redact(text: str) -> str:
         return text
     text = _mask_shortened(_mask_rest(mask_known(text)))
     for pattern in _PATTERNS:
-        text = pattern.sub(_keep_label if pattern.groups else _MASK, text)
-    return _IN_ADDRESS.sub(lambda match: _MASK if ":" in match[0] else match[0], text)
+        text = pattern.sub(_keep_label if pattern.groups else MASK, text)
+    return _IN_ADDRESS.sub(lambda match: MASK if ":" in match[0] else match[0], text)
 
 
 def may_hold_secret(text: str) -> bool:
@@ -138,7 +138,7 @@ def mask_known(text: str) -> str:
     _look_at_environment()
     for value in sorted(_known, key=len, reverse=True):
         if value in text:
-            text = text.replace(value, _MASK)
+            text = text.replace(value, MASK)
     return text
 
 
@@ -175,11 +175,11 @@ def _look_at_environment(*, again_after: float = 0.0) -> None:
 
 def _mask_rest(text: str) -> str:
     """Mask what stands right beside a known value: it may be only a part of the key that is shown."""
-    if _MASK not in text:
+    if MASK not in text:
         return text
-    first, *between, last = text.split(_MASK)
+    first, *between, last = text.split(MASK)
     beside = [first.rstrip(_KEY_CHARACTERS), *(one.strip(_KEY_CHARACTERS) for one in between)]
-    return _MASK.join([*beside, last.lstrip(_KEY_CHARACTERS)])
+    return MASK.join([*beside, last.lstrip(_KEY_CHARACTERS)])
 
 
 def _mask_shortened(text: str) -> str:
@@ -188,7 +188,7 @@ def _mask_shortened(text: str) -> str:
     if not pieces:
         return text
     return "".join(
-        _MASK if any(piece in word for piece in pieces) and _LEFT_OUT.search(word) else word
+        MASK if any(piece in word for piece in pieces) and _LEFT_OUT.search(word) else word
         for word in _WORDS.split(text)
     )
 
@@ -243,4 +243,4 @@ def _without_secrets(value: Any, depth: int = 5) -> Any:
 
 def _keep_label(match: re.Match[str]) -> str:
     label = match.group(1)
-    return f"{label} {_MASK}" if label.isalpha() else f"{label}{_MASK}"
+    return f"{label} {MASK}" if label.isalpha() else f"{label}{MASK}"
