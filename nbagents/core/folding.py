@@ -60,11 +60,13 @@ class UpdateFolder:
         if not contents and not (update.starts_message or update.message_id or update.interrupted):
             return
         message = self._target(update)
-        for content in contents:
-            call = message.add(content)
-            if call is not None and new_call_id is not None:
-                call.id = call.id or new_call_id()
-                update.contents = [replace(c, id=call.id) if c is content else c for c in update.contents]  # type: ignore[call-arg]
+        calls = [message.add(content) for content in contents]
+        if new_call_id is not None and any(calls):
+            taken = iter(calls)
+            update.contents = [
+                content if isinstance(content, UsageContent) else _identified(content, next(taken), new_call_id)
+                for content in update.contents
+            ]
         if update.interrupted:
             message.interrupted = True
         if update.extra:
@@ -242,6 +244,13 @@ class _OpenMessage:
             interrupted=self.interrupted,
             extra=self.extra,
         )
+
+
+def _identified(content: Content, call: _OpenCall | None, new_call_id: Callable[[], str]) -> Content:
+    if call is None or not isinstance(content, FunctionCall):
+        return content
+    call.id = call.id or new_call_id()
+    return replace(content, id=call.id)
 
 
 class _OpenText:

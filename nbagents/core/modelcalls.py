@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nbagents.core.clients import ChatRequest, reply_of
 from nbagents.core.content import FunctionCall, ReasoningContent, TextContent

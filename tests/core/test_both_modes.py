@@ -171,6 +171,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "two messages": two_messages,
     "reasoning": lambda: scripted([ReasoningContent("hm "), "a", "b", A_CALL, "c"], "3"),
     "tools": lambda: scripted(["Let me ", "see. ", A_CALL], [A_CALL, tool_call("broken"), tool_call("ad")], "3"),
+    "the same call twice": lambda: scripted([A_CALL, A_CALL], [A_CALL, "a", A_CALL], "3"),
     "arguments that are no JSON": lambda: scripted([FunctionCall("c", "add", "a = 1")], "ok"),
     "a refusal": lambda: scripted([RefusalContent("I cannot")]),
     "steps": lambda: scripted([A_CALL], [A_CALL], "That is all.", budget=RunBudget(max_steps=2)),
@@ -274,14 +275,13 @@ async def play(scenario, way):
     return heard, await scenario.agent.thread(session).get_messages()
 
 
-def comparable(messages, *, with_ids=True):
+def comparable(messages):
     """`messages` without what is new in each run: times, and ids but for who has the same."""
     ids: dict[str, str] = {}
 
     def named(content):
         if isinstance(content, FunctionCall | FunctionResult):
-            name = ids.setdefault(content.id, f"call {len(ids)}") if with_ids else ""
-            return replace(content, id=name, call_id=None)
+            return replace(content, id=ids.setdefault(content.id, f"call {len(ids)}"), call_id=None)
         if hasattr(content, "call"):
             return replace(content, id=ids.setdefault(content.id, f"call {len(ids)}"), call=named(content.call))
         return content
@@ -348,9 +348,7 @@ async def test_the_updates_of_a_scenario_fold_to_its_response(name):
             continue  # it failed: its response came with the error
         folded = AgentResponse.from_updates(turn.updates)
         messages = [m for m in turn.response.messages if m.contents != (TextContent(""),)]
-        assert in_call_order(comparable(folded.messages, with_ids=False)) == in_call_order(
-            comparable(messages, with_ids=False)
-        )
+        assert in_call_order(comparable(folded.messages)) == in_call_order(comparable(messages))
         assert {m.message_id for m in folded.messages} == {m.message_id for m in messages}
         assert (folded.run_id, folded.agent_id) == (turn.response.run_id, turn.response.agent_id)
         assert (folded.stop_reason, folded.text) == (turn.response.stop_reason, turn.response.text)
