@@ -59,7 +59,11 @@ class RunStore:
         self.lost = 0
         self.closed = False
         self._database = _database(url)
-        self._database.prepare()
+        try:
+            self._database.prepare()
+        except BaseException:
+            self._database.dispose()
+            raise
         self._begin()
         _stores.add(self)
 
@@ -155,7 +159,7 @@ class RunStore:
             if self._thread is None:
                 self._start_thread()
             self._work_waits.set()
-        if len(self._new) > MAX_WAITING_RUNS:
+        if self.waiting > MAX_WAITING_RUNS:
             self._relieve()
 
     def _note(self, event: RunEvent) -> bool:
@@ -220,11 +224,15 @@ class RunStore:
 
         record = tail.record
         events, last = record.events[begin:end], record.end()
-        row = run_row(record, last) if begin == 0 or last is not None else None
         tail.ended = last is not None
+        payloads = stored_payloads(events, self.capture)
+        row = None
+        if begin == 0 or last is not None:
+            beginning = payloads[0] if begin == 0 else stored_payloads(record.events[:1], self.capture)[0]
+            row = run_row(record.events[0], beginning, last)
         rows = [
             (event.sequence, event.name, event.timestamp, payload)
-            for event, payload in zip(events, stored_payloads(events, self.capture), strict=True)
+            for event, payload in zip(events, payloads, strict=True)
         ]
         return _Piece(tail, RunPart(record.run_id, row, rows), end)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from pydantic_core import from_json
 from sqlalchemy import (
     URL,
     BigInteger,
@@ -35,6 +36,7 @@ from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.core.events import RunEvent
 from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.runlog import RunRecord
+from nbagents.core.secrets import MASK
 
 BUSY_SECONDS = 5.0
 """How long a batch waits for another program that writes; then it is tried again later."""
@@ -185,12 +187,17 @@ def key_text(text: str | None) -> str | None:
     return database_text(text)[:_KEY_CHARACTERS]
 
 
-def run_row(record: RunRecord, end: RunEvent | None) -> Row:
-    """Return the row of a run in `nbagents_runs`, without the id; `end` is the event with which it has ended."""
-    begin = record.events[0]
-    facts = begin.payload
+def run_row(begin: RunEvent, payload: str, end: RunEvent | None) -> Row:
+    """Return the row of a run in `nbagents_runs`, without the id.
+
+    Args:
+        begin: the event with which it began.
+        payload: what is stored of it.
+        end: the event with which it ended, if it has.
+    """
+    facts = from_json(payload) if MASK in payload else begin.payload
     return (
-        record.run_id,
+        begin.run_id,
         facts["parent_run_id"],
         key_text(facts["session_id"]),
         key_text(facts["agent"]),
