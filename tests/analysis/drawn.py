@@ -93,6 +93,11 @@ class DrawnRun:
         self.now += seconds
         return self
 
+    def note(self, text: str) -> DrawnRun:
+        """What a person says of it."""
+        self._log("run.noted", text=text, thumb=None)
+        return self
+
     def end(self, stop_reason: str = "completed", error: str | None = None) -> DrawnRun:
         """The end."""
         described = {"type": error, "code": "error", "message": "no"} if error is not None else None

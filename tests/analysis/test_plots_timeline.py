@@ -6,8 +6,9 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.collections import PolyCollection
 
-from nbagents import tool_call
+from nbagents import Agent, ScriptedChatClient, run_log, tool, tool_call
 from nbagents.analysis import plot_timeline
+from nbagents.analysis.queries import EVERY_RUN
 from tests.analysis.drawn import DrawnRun, busy_runs, sub_agents
 from tests.analysis.runs import agent
 
@@ -74,6 +75,39 @@ def test_the_runs_of_sub_agents_stand_below_the_run_that_began_them(chosen) -> N
         "    model-a",
     ]
     assert bars(ax)["run"] == [(0, 0, 4), (3, 1, 3)]
+
+
+async def test_a_run_that_a_tool_began_stands_below_the_call() -> None:
+    inner = agent("Four.", name="inner")
+
+    @tool
+    async def ask(question: str) -> str:
+        """Ask."""
+        return (await inner.run(question)).text
+
+    outer = Agent(ScriptedChatClient([tool_call("ask", question="2+2"), "4"]), name="outer", tools=[ask])
+    ax = plot_timeline(await outer.run("2+2"))
+    assert lanes(ax) == ["outer", "    scripted", "    ask", "    inner", "        scripted", "    scripted"]
+
+
+def test_the_runs_of_sub_agents_come_from_the_store_that_is_given() -> None:
+    sub_agents()
+    records = run_log().runs()
+    run_log().clear()
+    DrawnRun("of the log", run_id="log").request(1).end()
+
+    class Source:
+        def records(self, query=EVERY_RUN):
+            return iter([record for record in records if query.matches(record)])
+
+    assert "of the log" not in lanes(plot_timeline(Source()))
+    assert lanes(plot_timeline(Source(), agent="boss"))[3] == "    clerk"
+
+
+def test_a_note_that_comes_later_makes_no_run_longer() -> None:
+    run = DrawnRun(run_id="a").request(1)
+    run.wait(3_600).note("It hangs.")
+    assert bars(plot_timeline("a")) == {"run": [(0, 0, 1)], "model": [(1, 0, 1)]}
 
 
 def test_a_sub_agent_that_is_chosen_alone_stands_alone() -> None:

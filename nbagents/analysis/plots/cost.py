@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from nbagents.analysis.facts import RequestFacts
 from nbagents.analysis.plots import style
 from nbagents.analysis.plots.groups import drawn_groups
+from nbagents.analysis.progress import progress
 from nbagents.analysis.selection import Filters, Selection, chosen_runs
 from nbagents.analysis.usage import UsageGroup, usage_columns
 
@@ -52,7 +53,7 @@ def plot_cost(
         'US dollars'
     """
     usage_columns(by)
-    chosen = list(chosen_runs(selection, filters))
+    chosen = progress(chosen_runs(selection, filters), "Reading")
     groups = drawn_groups(chosen, by, lambda group: group.cost or 0, MAX_LINES)
     ax = ax or style.new_axes()
     known = [(label, group) for label, group in groups if group.cost is not None]
@@ -62,7 +63,7 @@ def plot_cost(
     ax.set_ylabel("US dollars")
     style.dress(ax, "Cost", numbers="y")
     if not known:
-        style.say(ax, "no known cost" if chosen else "no runs")
+        style.say(ax, "no known cost" if groups else "no runs")
     return ax
 
 

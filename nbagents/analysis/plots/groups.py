@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nbagents.analysis.facts import RunFacts
 from nbagents.analysis.plots.words import short
@@ -12,7 +12,7 @@ MAX_GROUPS = 30
 
 
 def drawn_groups(
-    runs: Sequence[RunFacts], by: Sequence[str] | str, size: Callable[[UsageGroup], float], most: int = MAX_GROUPS
+    runs: Iterable[RunFacts], by: Sequence[str] | str, size: Callable[[UsageGroup], float], most: int = MAX_GROUPS
 ) -> list[tuple[str, UsageGroup]]:
     """Return the groups with their labels, in the order in which they first occur.
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nbagents.analysis.facts import RunFacts
-from nbagents.analysis.plots.runs import RunTree, Span, run_spans
+from nbagents.analysis.plots.runs import RunTree, Span, TimedRun
 
 MAX_RUN_LANES = 40
 """More runs share lines."""
@@ -42,33 +41,28 @@ class Lanes:
 
 def lanes_of_several(tree: RunTree) -> Lanes:
     """A line for each run; if they are too many, lines that they share."""
-    runs = [Lane(depth, run_spans(run)) for root in tree.roots for depth, run in tree.below(root)]
+    runs = [Lane(depth, [run.whole, *run.parts]) for root in tree.roots for depth, run in tree.below(root)]
     return Lanes("run", runs) if len(runs) <= MAX_RUN_LANES else Lanes("track", _tracks(runs))
 
 
-def lanes_of_one(tree: RunTree, root: RunFacts) -> Lanes:
+def lanes_of_one(tree: RunTree, root: TimedRun) -> Lanes:
     """A line for each request and call of `root`, and of the runs of its sub-agents, which `tree` has."""
     return Lanes("step", list(_waterfall(tree, root)))
 
 
-def _waterfall(tree: RunTree, root: RunFacts) -> Iterator[Lane]:
+def _waterfall(tree: RunTree, root: TimedRun) -> Iterator[Lane]:
     shown = {run.run_id for _, run in tree.below(root)}
-    stack: list[tuple[int, RunFacts | Span]] = [(0, root)]
+    stack: list[tuple[int, TimedRun | Span]] = [(0, root)]
     while stack:
         depth, item = stack.pop()
         if isinstance(item, Span):
             yield Lane(depth, [item])
         elif item.run_id in shown:
             shown.remove(item.run_id)
-            whole, *parts = run_spans(item)
-            yield Lane(depth, [whole])
-            inside: list[RunFacts | Span] = [*parts, *tree.children(item)]
-            inside.sort(key=_start)
+            yield Lane(depth, [item.whole])
+            inside: list[TimedRun | Span] = [*item.parts, *tree.children(item)]
+            inside.sort(key=lambda part: part.start)
             stack.extend((depth + 1, part) for part in reversed(inside))
-
-
-def _start(item: RunFacts | Span) -> float:
-    return item.start if isinstance(item, Span) else item.started_at
 
 
 def _tracks(runs: Sequence[Lane]) -> list[Lane]:

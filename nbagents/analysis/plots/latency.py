@@ -9,6 +9,7 @@ from nbagents.analysis.plots import style
 from nbagents.analysis.plots.groups import drawn_groups
 from nbagents.analysis.plots.percentiles import PERCENTILES, Series, checked_percentiles, draw_percentiles
 from nbagents.analysis.plots.runs import one_of
+from nbagents.analysis.progress import progress
 from nbagents.analysis.selection import Filters, Selection, chosen_runs
 from nbagents.analysis.usage import UsageGroup, usage_columns
 
@@ -54,7 +55,7 @@ def plot_latency(
     usage_columns(by)
     wanted = checked_percentiles(percentiles)
     one_of("of", of, ("requests", "runs"))
-    chosen = list(chosen_runs(selection, filters))
+    chosen = progress(chosen_runs(selection, filters), "Reading")
     groups = drawn_groups(chosen, by, lambda group: len(group.requests))
     ax = ax or style.new_axes(1.6 * len(groups))
     style.name_lanes(ax, [f"{label} ({_numbers(group, of)})" for label, group in groups], many="groups")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbagents.analysis.facts import RunFacts, logged_runs
+from nbagents.analysis.facts import RequestFacts, RunFacts, logged_runs
 from nbagents.analysis.queries import RunQuery, RunSource
 from nbagents.core.errors import ConfigurationError
 
@@ -20,52 +20,6 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
     """
     if value not in allowed:
         raise ConfigurationError(f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}.")
-
-
-class RunTree:
-    """Runs, each below the one in whose tool it began."""
-
-    def __init__(self, runs: Iterable[RunFacts]) -> None:
-        self._runs = {run.run_id: run for run in runs}
-        self._children: dict[str, list[RunFacts]] = {}
-        self.roots: list[RunFacts] = []
-        for run in self._runs.values():
-            parent = run.facts["parent_run_id"]
-            if parent in self._runs:
-                self._children.setdefault(parent, []).append(run)
-            else:
-                self.roots.append(run)
-        self._add_circles()
-
-    def _add_circles(self) -> None:
-        """Count a run as a root too if it stands, by what a file says, below itself."""
-        reached = {run.run_id for root in self.roots for _, run in self.below(root)}
-        for run in self._runs.values():
-            if run.run_id not in reached:
-                self.roots.append(run)
-                reached.update(below.run_id for _, below in self.below(run))
-
-    def children(self, run: RunFacts) -> list[RunFacts]:
-        """The runs that began in the tools of `run`, by their starts."""
-        return self._children.get(run.run_id, [])
-
-    def below(self, root: RunFacts) -> Iterator[tuple[int, RunFacts]]:
-        """`root` and all runs below it, depth first, with their depths."""
-        seen: set[str] = set()
-        stack = [(0, root)]
-        while stack:
-            depth, run = stack.pop()
-            if run.run_id not in seen:
-                seen.add(run.run_id)
-                yield depth, run
-                stack.extend((depth + 1, child) for child in reversed(self.children(run)))
-
-
-def runs_within(run: RunFacts, source: RunSource | None) -> list[RunFacts]:
-    """The runs, of the log and the store or of `source`, that began while `run` went on, as sub-agents' runs do."""
-    moments = [event.timestamp for event in run.events]
-    until = None if run.end is None else math.nextafter(max(moments), math.inf)
-    return logged_runs(RunQuery(since=min(moments), until=until), source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +48,58 @@ class Span:
         return self.ending not in {"", "going", "approval"}
 
 
-def run_spans(run: RunFacts) -> list[Span]:
-    """Return the run, then its requests and the calls that ran in it, by their starts.
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """The spans of a run, without its events, which may be large.
+
+    Attributes:
+        run_id: the run.
+        parent_run_id: the run in whose tool it began.
+        first: when the first of its events happened, in unix seconds.
+        last: when the last of them happened.
+        whole: the run.
+        parts: the requests and the calls that ran in it, by their starts.
+    """
+
+    run_id: str
+    parent_run_id: str | None
+    first: float
+    last: float
+    whole: Span
+    parts: list[Span]
+
+    @property
+    def start(self) -> float:
+        """When it began, in unix seconds."""
+        return self.whole.start
+
+
+def timed_run(run: RunFacts) -> TimedRun:
+    """Read the spans of `run`.
 
     What goes on ends with the last event. A call that waited for an approval stands in the run in which it was
-    approved, where its time was spent.
+    approved, where its time was spent. Notes are no part of the time: people write them later.
     """
-    last = run.events[-1].timestamp
+    moments = [event.timestamp for event in run.events if event.name != "run.noted"]
+    last = moments[-1]
     ending = {"ok": "", None: "going"}.get(run.status, run.status or "")
-    whole = _span("run", run.facts["agent"] or "agent", run.started_at, run.ended_at or last, ending)
-    requests = [
-        _span(
-            "model",
-            request.model or "model",
-            request.started_at,
-            request.ended_at or last,
-            "going" if request.answer is None else "error" if request.error_type else "",
-            request.answered("latency_s"),
-        )
-        for request in run.requests
-    ]
-    return [whole, *sorted([*requests, *_call_spans(run, last)], key=lambda span: span.start)]
+    ended_at = last if run.ended_at is None else run.ended_at
+    whole = _span("run", run.facts["agent"] or "agent", run.started_at, ended_at, ending)
+    parts = [*(_request_span(request, last) for request in run.requests), *_call_spans(run, last)]
+    parts.sort(key=lambda span: span.start)
+    return TimedRun(run.run_id, run.facts["parent_run_id"], min(moments), max(moments), whole, parts)
+
+
+def runs_within(run: TimedRun, source: RunSource | None) -> Iterator[TimedRun]:
+    """The runs, of the log and the store or of `source`, that began while `run` went on, as sub-agents' runs do."""
+    until = None if run.whole.ending == "going" else math.nextafter(run.last, math.inf)
+    return map(timed_run, logged_runs(RunQuery(since=run.first, until=until), source))
+
+
+def _request_span(request: RequestFacts, last: float) -> Span:
+    ending = "going" if request.answer is None else "error" if request.error_type else ""
+    ended_at = last if request.ended_at is None else request.ended_at
+    return _span("model", request.model or "model", request.started_at, ended_at, ending, request.answered("latency_s"))
 
 
 def _call_spans(run: RunFacts, last: float) -> Iterator[Span]:
@@ -140,3 +125,42 @@ def _call_spans(run: RunFacts, last: float) -> Iterator[Span]:
 def _span(kind: str, name: str, start: float, end: float, ending: str, measured: float | None = None) -> Span:
     by_clock = end - start if end >= start else None
     return Span(kind, name, start, max(start, end), ending, by_clock if measured is None else measured)
+
+
+class RunTree:
+    """Runs, each below the one in whose tool it began."""
+
+    def __init__(self, runs: Iterable[TimedRun]) -> None:
+        self._runs = {run.run_id: run for run in runs}
+        self._children: dict[str, list[TimedRun]] = {}
+        self.roots: list[TimedRun] = []
+        for run in self._runs.values():
+            parent = run.parent_run_id
+            if parent in self._runs:
+                self._children.setdefault(parent, []).append(run)
+            else:
+                self.roots.append(run)
+        self._add_circles()
+
+    def _add_circles(self) -> None:
+        """Count a run as a root too if it stands, by what a file says, below itself."""
+        reached = {run.run_id for root in self.roots for _, run in self.below(root)}
+        for run in self._runs.values():
+            if run.run_id not in reached:
+                self.roots.append(run)
+                reached.update(below.run_id for _, below in self.below(run))
+
+    def children(self, run: TimedRun) -> list[TimedRun]:
+        """The runs that began in the tools of `run`, by their starts."""
+        return self._children.get(run.run_id, [])
+
+    def below(self, root: TimedRun) -> Iterator[tuple[int, TimedRun]]:
+        """`root` and all runs below it, depth first, with their depths."""
+        seen: set[str] = set()
+        stack = [(0, root)]
+        while stack:
+            depth, run = stack.pop()
+            if run.run_id not in seen:
+                seen.add(run.run_id)
+                yield depth, run
+                stack.extend((depth + 1, child) for child in reversed(self.children(run)))

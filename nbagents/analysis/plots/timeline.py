@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from nbagents.analysis.plots import style
 from nbagents.analysis.plots.lanes import Lanes, lanes_of_one, lanes_of_several
-from nbagents.analysis.plots.runs import RunTree, runs_within
+from nbagents.analysis.plots.runs import RunTree, runs_within, timed_run
 from nbagents.analysis.plots.words import short
+from nbagents.analysis.progress import progress
 from nbagents.analysis.queries import RunSource
 from nbagents.analysis.selection import Filters, Selection, chosen_runs
 
@@ -104,7 +105,7 @@ class _Bars:
 
 
 def _lanes(selection: Selection, filters: Filters) -> Lanes:
-    chosen = list(chosen_runs(selection, filters))
+    chosen = [timed_run(run) for run in progress(chosen_runs(selection, filters), "Reading")]
     tree = RunTree(chosen)
     if len(tree.roots) != 1:
         return lanes_of_several(tree)

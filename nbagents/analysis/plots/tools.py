@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from nbagents.analysis.facts import CallFacts, settled_calls
@@ -11,6 +12,7 @@ from nbagents.analysis.plots.groups import MAX_GROUPS
 from nbagents.analysis.plots.percentiles import PERCENTILES, Series, checked_percentiles, draw_percentiles
 from nbagents.analysis.plots.runs import one_of
 from nbagents.analysis.plots.words import short
+from nbagents.analysis.progress import progress
 from nbagents.analysis.selection import Filters, Selection, whole_sessions
 
 if TYPE_CHECKING:
@@ -54,8 +56,10 @@ def plot_tools(
     wanted = checked_percentiles(percentiles)
     one_of("of", of, ("calls", "duration"))
     runs, chosen = whole_sessions(selection, filters)
-    logged = list(runs)
-    tools = _by_tool(call for call in settled_calls(logged) if chosen is None or call.run_id in chosen)
+    read = progress(runs, "Reading")
+    first = list(islice(read, 1))
+    calls = settled_calls(chain(first, read))
+    tools = _by_tool(call for call in calls if chosen is None or call.run_id in chosen)
     ax = ax or style.new_axes(len(tools))
     style.name_lanes(ax, [label for label, _ in tools], many="tools")
     if of == "calls":
@@ -65,7 +69,7 @@ def plot_tools(
         draw_percentiles(ax, [Series("duration", style.BLUE, "solid", seconds)], wanted, "never ran to its end")
     style.dress(ax, "Tool calls" if of == "calls" else "Duration of tool calls")
     if not tools:
-        style.say(ax, "no tool calls" if logged else "no runs")
+        style.say(ax, "no tool calls" if first else "no runs")
     return ax
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from nbagents.analysis.plots import style
 from nbagents.analysis.plots.groups import drawn_groups
+from nbagents.analysis.progress import progress
 from nbagents.analysis.selection import Filters, Selection, chosen_runs
 from nbagents.analysis.usage import UsageGroup, usage_columns
 
@@ -45,7 +46,7 @@ def plot_usage(
     from matplotlib.ticker import MaxNLocator
 
     usage_columns(by)
-    chosen = list(chosen_runs(selection, filters))
+    chosen = progress(chosen_runs(selection, filters), "Reading")
     groups = drawn_groups(chosen, by, lambda group: group.count("total_tokens") or 0)
     ax = ax or style.new_axes(len(groups))
     lanes = range(len(groups))
