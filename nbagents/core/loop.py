@@ -73,13 +73,13 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
                 ended = run.end(_stop_reason_of(error), error)
             if not isinstance(error, Exception):
                 raise  # cancelled, interrupted or left by the consumer: nobody is there to read another event
-            for event in remains:
+            failure = None if isinstance(error, StopRun) else _with_response(error, run)
+            run.error = failure
+            for event in [*remains, ended]:
                 yield event
-            yield ended
-            if isinstance(error, StopRun):
+            if failure is None:
                 return
-            run.error = _with_response(error, run)
-            raise run.error from run.error.__cause__
+            raise failure from failure.__cause__
         yield run.end(run.stop_reason)
     finally:
         end_turn(turn_key)
