@@ -55,6 +55,15 @@ def test_a_plot_goes_where_it_is_asked_to(plot) -> None:
     assert plt.get_fignums() == [figure.number]
 
 
+def test_a_plot_may_stand_in_a_part_of_a_figure(plot) -> None:
+    busy_runs(3)
+    left, right = plt.figure(layout="constrained").subfigures(1, 2)
+    ax = plot(ax=right.subplots())
+    left.subplots()
+    ax.get_figure().canvas.draw()
+    assert ax.get_title()
+
+
 def test_nothing_to_draw_is_said(plot) -> None:
     """C110: plotting an empty selection."""
     assert [text.get_text() for text in plot([]).texts] == ["no runs"]
@@ -85,7 +94,7 @@ def test_the_number_of_artists_does_not_grow_with_the_runs(plot, prices) -> None
 
 def test_filters_are_those_of_the_tables_and_unknown_ones_are_named(plot) -> None:
     sub_agents()
-    assert {"run_id", "session_id"} <= set(FILTERS)
+    assert all(name in plot.__doc__ for name in FILTERS)
     assert [text.get_text() for text in plot(run_id="another").texts] == ["no runs"]
     assert [text.get_text() for text in plot("session-of-top", session_id=[]).texts] == ["no runs"]
     assert "no runs" not in [text.get_text() for text in plot(session_id="session-of-sub").texts]

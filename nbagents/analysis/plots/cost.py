@@ -35,11 +35,11 @@ def plot_cost(
     as 0: "+" behind a sum, the number of such requests, and the names of the groups of which nothing is known.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
+        selection: which runs, as for `runs_df`: a response, a session, ids, a store, ...; None is all, `[]` none.
         by: what the lines stand for, as in `usage_df`; an empty list draws one line for everything. Of more than 8,
             the most expensive are drawn and the others summed.
         ax: where to draw; a new figure by default.
-        filters: those of `runs_df`.
+        filters: those of `runs_df`: run_id, session_id, agent, model, status, tag, since, until.
 
     Returns:
         The axes; the time in UTC on x, US dollars since the first request on y.

@@ -34,12 +34,12 @@ def plot_latency(
     largest of them.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
+        selection: which runs, as for `runs_df`: a response, a session, ids, a store, ...; None is all, `[]` none.
         of: "requests" for single requests to a model, "runs" for whole runs, tools included.
         by: what the lines stand for, as in `usage_df`. Of more than 30, the largest are drawn and the others pooled.
         percentiles: one to five numbers from 0 to 100; interpolated linearly, as numpy and pandas do.
         ax: where to draw; a new figure by default.
-        filters: those of `runs_df`.
+        filters: those of `runs_df`: run_id, session_id, agent, model, status, tag, since, until.
 
     Returns:
         The axes; time on x, one group for each line on y. The first token was only measured where replies were

@@ -95,4 +95,5 @@ def _explain_marks(ax: Axes, percentiles: Sequence[float]) -> None:
 
 
 def _words(marks: Any) -> str:
-    return " · ".join(dict.fromkeys(style.duration_words(float(mark)) for mark in marks))
+    words = [style.duration_words(float(mark)) for mark in marks]
+    return words[0] if len(set(words)) == 1 else " · ".join(words)

@@ -36,9 +36,9 @@ def plot_timeline(selection: Selection = None, /, *, ax: Axes | None = None, **f
     with it even if they were not chosen themselves.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
+        selection: which runs, as for `runs_df`: a response, a session, ids, a store, ...; None is all, `[]` none.
         ax: where to draw; a new figure by default.
-        filters: those of `runs_df`.
+        filters: those of `runs_df`: run_id, session_id, agent, model, status, tag, since, until.
 
     Returns:
         The axes; the time since the first start on x, the first line on top. What failed, was stopped or goes on is

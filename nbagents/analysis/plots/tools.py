@@ -34,13 +34,13 @@ def plot_tools(
     """Draw for each tool how many of its calls ended how, or how long they took.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
+        selection: which runs, as for `runs_df`: a response, a session, ids, a store, ...; None is all, `[]` none.
         of: "calls" for their numbers: ok, failed (error, invalid arguments, timeout), stopped (denied, cancelled, over
             a limit) and open (running, waiting or never run); "duration" for percentiles of the time of those that
             ran to their end, well or not.
         percentiles: one to five numbers from 0 to 100; interpolated linearly, as numpy and pandas do.
         ax: where to draw; a new figure by default.
-        filters: those of `runs_df`.
+        filters: those of `runs_df`: run_id, session_id, agent, model, status, tag, since, until.
 
     Returns:
         The axes; calls or time on x, one tool for each line on y, in the order in which they were first called. Of

@@ -26,10 +26,10 @@ def plot_usage(
     """Draw the tokens of each group as one stacked bar: input, cached input, output; the cost where it is known.
 
     Args:
-        selection: a response, a session, an id of a run or session, or a list of these; None is all, `[]` none.
+        selection: which runs, as for `runs_df`: a response, a session, ids, a store, ...; None is all, `[]` none.
         by: what the bars stand for, as in `usage_df`. Of more than 30, the largest are drawn and the others summed.
         ax: where to draw; a new figure by default.
-        filters: those of `runs_df`.
+        filters: those of `runs_df`: run_id, session_id, agent, model, status, tag, since, until.
 
     Returns:
         The axes; tokens on x, one group for each bar on y. "+" behind a sum: some requests reported no tokens, or
