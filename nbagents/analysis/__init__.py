@@ -1,8 +1,10 @@
 """Runs as tables and plots: views of the run log. pandas and matplotlib are imported when a function is called."""
 
+from nbagents.analysis.expanding import expand
 from nbagents.analysis.plots import plot_cost, plot_latency, plot_timeline, plot_tools, plot_usage
 from nbagents.analysis.run_files import load_runs, save_runs
 from nbagents.analysis.stores import use_store
+from nbagents.analysis.table_files import read_table, write_table
 from nbagents.analysis.tables import (
     artifacts_df,
     events_df,
@@ -16,6 +18,7 @@ from nbagents.analysis.tables import (
 __all__ = [
     "artifacts_df",
     "events_df",
+    "expand",
     "load_runs",
     "messages_df",
     "plot_cost",
@@ -23,10 +26,12 @@ __all__ = [
     "plot_timeline",
     "plot_tools",
     "plot_usage",
+    "read_table",
     "requests_df",
     "runs_df",
     "save_runs",
     "tool_calls_df",
     "usage_df",
     "use_store",
+    "write_table",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from nbagents.analysis.facts import CallFacts, EventFacts, RequestFacts, RunFacts
 from nbagents.analysis.frames import FLAG, INTEGER, NUMBER, TEXT, TIME, Column
-from nbagents.analysis.jsontext import event_text, json_text
+from nbagents.analysis.jsontext import json_text
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, LIVE_EVENTS, OTHER_EVENTS
 from nbagents.core.messages import ROLES
 from nbagents.core.notes import THUMBS
@@ -34,7 +34,7 @@ COST = Column("cost_usd", NUMBER, "cost", "US dollars of what is known; missing 
 COST_COMPLETE = Column("cost_complete", FLAG, "cost_complete", "whether the cost of every request is known")
 
 
-def _fact(name: str) -> Callable[[RunFacts], str | None]:
+def _fact(name: str) -> Callable[[RunFacts], Any]:
     return lambda run: run.facts.get(name)
 
 
@@ -46,9 +46,7 @@ RUNS = [
     Column("team", TEXT, _fact("team"), "name of the team that it was part of"),
     Column("model", TEXT, "model", "the model that was asked for"),
     Column("provider", TEXT, _fact("provider"), "the kind of endpoint"),
-    Column(
-        "params", TEXT, lambda run: json_text(run.facts["params"]), "options of the requests, as JSON", is_json=True
-    ),
+    Column("params", TEXT, _fact("params"), "options of the requests, as JSON", is_json=True),
     Column("started_at", TIME, "started_at", "start"),
     Column("ended_at", TIME, "ended_at", "end; missing while it goes on"),
     Column("duration_s", NUMBER, "duration_s", "seconds from start to end; 0 where the clock was set back"),
@@ -66,7 +64,7 @@ RUNS = [
     COST_COMPLETE,
     Column("input_text", TEXT, "input_text", "what it was asked"),
     Column("output_text", TEXT, "output_text", "what it answered, partial text included"),
-    Column("tags", TEXT, lambda run: json_text(run.facts["tags"]), "tags, as JSON", is_json=True),
+    Column("tags", TEXT, _fact("tags"), "tags, as JSON", is_json=True),
     Column("notes", TEXT, "notes", "what people noted, a newline between two notes"),
     Column("thumbs", THUMBS, "thumbs", "the last thumbs that were given"),
 ]
@@ -138,7 +136,7 @@ EVENTS = [
     Column("t_rel_s", NUMBER, "t_rel_s", "seconds since the start of the run; below 0 where the clock was set back"),
     Column("timestamp", TIME, "event.timestamp", "when it happened"),
     Column("kind", EVENT_KINDS, "event.name", "what happened"),
-    Column("data", TEXT, lambda row: event_text(row.event), "the facts, as JSON", is_json=True),
+    Column("data", TEXT, lambda row: row.event.text[1], "the facts, as JSON", is_json=True),
 ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from nbagents.analysis.jsontext import clean_text, json_text
+from nbagents.analysis.jsontext import clean_text
 from nbagents.analysis.stores import EVERY_RUN, RunQuery, RunSource, stored_records
 from nbagents.analysis.sums import RequestSums, TokenCounts
 from nbagents.core.content import FunctionCall, RefusalContent
@@ -85,28 +85,20 @@ class MessageFacts:
     turn: int | None = None
     index: int | None = None
     message_id: str | None = None
-
-    @cached_property
-    def content(self) -> str | None:
-        """The words: text, a refusal, or the result of a tool."""
-        message = self.message
-        if text := message.text:
-            return text
-        refusal = "".join(piece.text for piece in message.contents if isinstance(piece, RefusalContent))
-        return refusal or "\n".join(result.result for result in message.results) or None
+    content: str | None = None
 
     @property
-    def tool_calls(self) -> str | None:
-        """The calls as JSON text."""
+    def tool_calls(self) -> list[dict[str, Any]] | None:
+        """The calls in it."""
         if self.message.role != "assistant":
             return None
         calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in self.message.calls]
-        return json_text(calls) if calls else None
+        return calls or None
 
     @property
     def tool_call_id(self) -> str | None:
         """The call that this message answers."""
-        results = self.message.results
+        results = self.message.results if self.message.role == "tool" else ()
         return results[0].id or None if results else None
 
 
@@ -149,12 +141,10 @@ class CallFacts:
         return self.end.get(name)
 
     @property
-    def arguments(self) -> str | None:
-        """The arguments as JSON text; text that is not JSON stays as the model wrote it."""
+    def arguments(self) -> dict[str, Any] | str | None:
+        """The arguments; a text that is not JSON is as the model wrote it, without secrets."""
         arguments = self.call.arguments
-        if arguments is None:
-            return None
-        return clean_text(arguments) or None if isinstance(arguments, str) else json_text(arguments)
+        return clean_text(arguments) or None if isinstance(arguments, str) else arguments
 
     @property
     def result_chars(self) -> int | None:
@@ -335,24 +325,33 @@ def placed_messages(runs: Iterable[RunFacts]) -> Iterator[MessageFacts]:
             own = row.message.message_id or f"{row.run_id}:{row.sequence}"
             seen[own] += 1
             row.message_id = own if seen[own] == 1 else f"{own}#{seen[own]}"
+            row.content = _words(row.message)
             yield row
+
+
+def _words(message: Message) -> str | None:
+    """What was said: text, a refusal, or the result of a tool."""
+    if text := message.text:
+        return text
+    refusal = "".join(piece.text for piece in message.contents if isinstance(piece, RefusalContent))
+    return refusal or "\n".join(result.result for result in message.results) or None
 
 
 def settled_calls(runs: Iterable[RunFacts]) -> list[CallFacts]:
     """The calls that models made in `runs`, oldest first, with what became of them, in whichever of the runs."""
     calls: list[CallFacts] = []
-    latest: dict[str, CallFacts] = {}
-    times: defaultdict[str, int] = defaultdict(int)
+    by_id: defaultdict[str, list[CallFacts]] = defaultdict(list)
     for run in runs:
         for call in run.calls:
             own = call.call.id
-            times[own] += 1
-            call.tool_call_id = own if times[own] == 1 else f"{own}#{times[own]}"
-            latest[own] = call
+            same = by_id[own]
+            same.append(call)
+            call.tool_call_id = own if len(same) == 1 else f"{own}#{len(same)}"
             calls.append(call)
         for event in run.events:
-            if event.name in _CALL_EVENTS and (of := latest.get(event.payload["id"])) is not None:
-                of.take(event)
+            if event.name in _CALL_EVENTS and (same := by_id.get(event.payload["id"], [])):
+                open_ = (call for call in same if call.status is None)
+                next(open_, same[-1]).take(event)
     return calls
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from nbagents.analysis.jsontext import clean_texts
+from nbagents.analysis.jsontext import clean_texts, json_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ NUMBER = "Float64"
 FLAG = "boolean"
 TIME = "datetime64[us, UTC]"
 
-ROWS_READ_TOGETHER = 256
+ROWS_READ_TOGETHER = 16
 """Rows are let go of after so many: fewer objects for the garbage collector to visit, and a million need no room."""
 VALUES_TOGETHER = 50_000
 """Of so many values of a column an array is made, which takes a fraction of their room."""
@@ -40,7 +40,7 @@ class Column:
         dtype: `TEXT`, `INTEGER`, `NUMBER`, `FLAG`, `TIME` (from unix seconds), or the words of a closed vocabulary.
         value: where a row has it: a path of attributes, or a function of the row. None is missing.
         doc: what it says, with units.
-        is_json: the texts are what `json_text` made.
+        is_json: the values become JSON; a text is one already.
     """
 
     name: str
@@ -105,7 +105,7 @@ def _array(column: Column, values: list[Any]) -> Any:
         return _categories(column.name, column.dtype, values)
     make = _ARRAYS[column.dtype]
     if column.dtype == TEXT:
-        return make(values if column.is_json else clean_texts(values))
+        return make(json_texts(values) if column.is_json else clean_texts(values))
     try:
         return make(values)
     except (TypeError, ValueError, OverflowError):

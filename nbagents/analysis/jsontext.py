@@ -11,7 +11,6 @@ from typing import Any
 from pydantic_core import to_json
 
 from nbagents.core.content import Content, content_to_dict
-from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
 from nbagents.core.results import result_text
 from nbagents.core.secrets import may_hold_secret, redact
@@ -34,18 +33,32 @@ def json_text(value: Any) -> str:
         >>> json_text({"a": [1, float("nan")], "b": {}})
         '{"a":[1,null],"b":{}}'
     """
+    text = _written(value)
+    return _without_secrets(text) if may_hold_secret(text) else text
+
+
+def json_texts(values: Sequence[Any]) -> list[str | None]:
+    """Return `values` as `json_text` does, in less time; a text among them is taken for JSON already."""
+    texts = [value if value is None or type(value) is str else _written(value) for value in values]
+    for begin in range(0, len(texts), _LOOKED_AT_TOGETHER):
+        end = begin + _LOOKED_AT_TOGETHER
+        if may_hold_secret("\n".join(text for text in texts[begin:end] if text)):
+            texts[begin:end] = [
+                json_text(value) if value is not None and type(value) is not str else value
+                for value in values[begin:end]
+            ]
+    return texts
+
+
+def _written(value: Any) -> str:
     try:
-        text = to_json(_plain(value), fallback=_as_plain, inf_nan_mode="null", bytes_mode="base64").decode()
+        return to_json(_plain(value), fallback=_as_plain, inf_nan_mode="null", bytes_mode="base64").decode()
     except (ValueError, TypeError, RecursionError):
-        text = _dumps(_safe(value, ()))
-    return _dumps(_masked(json.loads(text))) if may_hold_secret(text) else text
+        return _dumps(_safe(value, ()))
 
 
-def event_text(event: RunEvent) -> str:
-    """Return the payload of `event` as `json_text`; it is made once and stays with the event."""
-    if event.text is None:
-        event.text = json_text(event.payload)
-    return event.text
+def _without_secrets(text: str) -> str:
+    return _dumps(_masked(json.loads(text)))
 
 
 def clean_texts(texts: Sequence[str | None]) -> list[str | None]:

@@ -181,7 +181,7 @@ def _moment(filter_name: str, value: Any) -> float | None:
             f"{filter_name} is a datetime with a time zone; {what}.",
             hint="Use datetime.now(UTC) - timedelta(days=1), pd.Timestamp(..., tz='UTC'), or .astimezone().",
         )
-    return value.timestamp()
+    return value.timestamp() - 5e-7  # tables round to microseconds: what they say of a start is that start
 
 
 def _tags(value: Any) -> dict[str, list[TagValue]]:

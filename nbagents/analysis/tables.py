@@ -10,7 +10,9 @@ from nbagents.analysis.columns import ARTIFACTS, EVENTS, MESSAGES, REQUESTS, RUN
 from nbagents.analysis.facts import CallFacts, EventFacts, MessageFacts, placed_messages, settled_calls
 from nbagents.analysis.frames import Column, build_frame
 from nbagents.analysis.selection import Filters, Selection, chosen_runs, whole_sessions
+from nbagents.analysis.stored_events import stored_payloads
 from nbagents.analysis.usage import SUMS, usage_columns, usage_groups
+from nbagents.core.secrets import known_secrets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,7 +141,7 @@ def events_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.
         >>> events_df([]).attrs["schema_version"]
         1
     """
-    return build_frame(EVENTS, _events(selection, filters))
+    return build_frame(EVENTS, _written_events(selection, filters))
 
 
 @_documented(ARTIFACTS)
@@ -190,3 +192,13 @@ def usage_df(
 
 def _events(selection: Selection, filters: Filters) -> Iterator[EventFacts]:
     return (EventFacts(run, event) for run in chosen_runs(selection, filters) for event in run.events)
+
+
+def _written_events(selection: Selection, filters: Filters) -> Iterator[EventFacts]:
+    """The events with their texts, which stay with them as long as no more secrets become known."""
+    secrets = known_secrets()
+    for run in chosen_runs(selection, filters):
+        mute = [event for event in run.events if event.text is None or event.text[0] != secrets]
+        for event, text in zip(mute, stored_payloads(mute, "full"), strict=True):
+            event.text = secrets, text
+        yield from (EventFacts(run, event) for event in run.events)

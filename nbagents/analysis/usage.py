@@ -19,7 +19,8 @@ GROUPINGS = {
     in {"run_id", "parent_run_id", "session_id", "agent", "team", "model", "provider", "stop_reason", "status"}
 }
 """The columns by which usage can be summed. `model` is the one that answered, request by request."""
-_TAG = "tags."
+TAG = "tags."
+"""Begins the name of a grouping by a tag."""
 
 SUMS = [
     Column("n_runs", INTEGER, lambda group: len(group.runs), "runs"),
@@ -84,12 +85,12 @@ def _names(by: Sequence[str] | str) -> list[str]:
 
 
 def _is_grouping(name: object) -> bool:
-    return isinstance(name, str) and (name in GROUPINGS or (name.startswith(_TAG) and name != _TAG))
+    return isinstance(name, str) and (name in GROUPINGS or (name.startswith(TAG) and name != TAG))
 
 
 def _key_column(name: str, place: int) -> Column:
-    if name.startswith(_TAG):
-        return Column(name, TEXT, lambda group: group.key[place], f"the tag {name.removeprefix(_TAG)}")
+    if name.startswith(TAG):
+        return Column(name, TEXT, lambda group: group.key[place], f"the tag {name.removeprefix(TAG)}")
     column = GROUPINGS[name]
     return Column(name, column.dtype, lambda group: group.key[place], column.doc)
 
@@ -97,8 +98,8 @@ def _key_column(name: str, place: int) -> Column:
 def _reader(name: str) -> Callable[[RunFacts, RequestFacts | None], Any]:
     if name == "model":
         return lambda run, request: request.model if request is not None else run.model
-    if name.startswith(_TAG):
-        return lambda run, request: _tag_text(run, name.removeprefix(_TAG))
+    if name.startswith(TAG):
+        return lambda run, request: _tag_text(run, name.removeprefix(TAG))
     read = GROUPINGS[name].read
     return lambda run, request: read(run)
 

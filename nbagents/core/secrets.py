@@ -29,6 +29,7 @@ _marks: set[str] = {MASK}
 """What a text with a known secret, whole or shortened, must have somewhere; also a text inside JSON."""
 _environment: dict[str, str] = {}
 _looked_at = float("-inf")
+_variables = -1
 _lock = threading.Lock()
 
 _VALUE = r"(?:[^\s'\",;}\\]|\\(?!['\"]))"
@@ -116,7 +117,7 @@ def redact(text: str) -> str:
 
 def may_hold_secret(text: str) -> bool:
     """Whether `redact` could change `text` or, if that is JSON, a text inside it. False is certain, and quick."""
-    _look_at_environment(again_after=_LOOK_AGAIN_SECONDS)
+    _look_at_environment()
     for mark in tuple(_marks):
         if mark in text:
             return True
@@ -131,6 +132,12 @@ def may_hold_secret(text: str) -> bool:
         return True
     prefix = "k-" in text or "k_" in text or "hf" in text or "xai" in text or "ghp" in text
     return (prefix and _PREFIXED.search(text) is not None) or _SIGNS.search(text) is not None
+
+
+def known_secrets() -> int:
+    """How many secret values are known: what was masked when there were fewer is to be masked again."""
+    _look_at_environment()
+    return len(_known)
 
 
 def mask_known(text: str) -> str:
@@ -155,13 +162,16 @@ def _forms(value: str) -> Iterator[str]:
         yield quote(value, safe="", errors="replace")
 
 
-def _look_at_environment(*, again_after: float = 0.0) -> None:
-    """Register the secrets among the variables of the environment: a tool may print them."""
-    global _looked_at
-    now = time.monotonic()
-    if now - _looked_at < again_after:
+def _look_at_environment() -> None:
+    """Register the secrets among the variables of the environment, which a tool may print.
+
+    One more variable counts at once, a new value of an old one a moment later: this is asked with every tool's result.
+    """
+    global _looked_at, _variables
+    now, variables = time.monotonic(), len(os.environ)
+    if variables == _variables and now - _looked_at < _LOOK_AGAIN_SECONDS:
         return
-    _looked_at = now
+    _looked_at, _variables = now, variables
     for name in list(os.environ):
         value = os.environ.get(name, "")
         if _environment.get(name) == value:
