@@ -70,6 +70,9 @@ class OnRawServer(_OnServer):
     def asked(self) -> dict[str, Any]:
         return self._servers[-1].requests[-1]
 
+    def replies_under_way(self) -> int:
+        return super().replies_under_way() if self._servers[-1].requests else 0  # not before it has been asked
+
     def close(self) -> None:
         for server in self._servers:
             server.close()
