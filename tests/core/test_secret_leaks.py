@@ -27,7 +27,7 @@ from nbagents import (
     tool_call,
     tool_calls_df,
 )
-from nbagents.core import ChatRequest
+from nbagents.core import ChatRequest, secrets
 from nbagents.core.errors import ConfigurationError, ModelError, NBAgentsError, ToolError
 from nbagents.core.middleware import ChatContext
 from nbagents.core.run import RunContext
@@ -42,9 +42,10 @@ ODD_KEY = 'Lm4/MARKER+plum "55"\\teal=-Wz'
 
 
 @pytest.fixture(autouse=True)
-def registered() -> None:
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     register_secret(KEY)
     register_secret(ODD_KEY)
+    monkeypatch.setattr(secrets, "_looked_at", float("-inf"))  # the test before has left another environment
 
 
 def pieces(key: str) -> list[str]:
