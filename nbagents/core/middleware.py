@@ -22,7 +22,7 @@ from nbagents.core.folding import UpdateFolder
 from nbagents.core.options import UNSET
 from nbagents.core.responses import ChatResponse
 from nbagents.core.streamhooks import outcome
-from nbagents.core.tools import FunctionTool
+from nbagents.core.tools import ApprovalNeeded, FunctionTool
 from nbagents.core.updates import ChatResponseUpdate
 
 if TYPE_CHECKING:
@@ -134,11 +134,29 @@ async def call_through(
     """Await `call()` with `middleware` around it.
 
     Raises:
+        ApprovalNeeded: the call waits for a person, whatever middleware makes of that: it has no result yet.
         ConfigurationError: there is no result: the tool was not called, or failed unheard, and nothing was put there.
     """
+    waiting: ApprovalNeeded | None = None
+
+    async def innermost() -> None:
+        nonlocal waiting
+        try:
+            await call()
+        except ApprovalNeeded as needed:
+            waiting = needed
+            raise
+
+    chain: Callable[[], Awaitable[None]] = innermost
     for one in reversed(middleware):
-        call = partial(one, context, call)
-    await call()
+        chain = partial(one, context, chain)
+    try:
+        await chain()
+    except Exception:
+        if waiting is None:
+            raise
+    if waiting is not None:
+        raise waiting
     if context.result is UNSET:
         raise ConfigurationError(
             "The middleware gave no result.", hint="Await call_next(), or set context.result, also to None."

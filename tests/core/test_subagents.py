@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from nbagents import Agent, AgentSession, RunBudget, ScriptedChatClient, run_log, set_price, tool, tool_call
+from nbagents import (
+    Agent,
+    AgentSession,
+    FunctionContext,
+    RunBudget,
+    ScriptedChatClient,
+    run_log,
+    set_price,
+    tool,
+    tool_call,
+)
 from nbagents.core.errors import BudgetExceededError, ConfigurationError, ServerError
 from tests.core.test_loop import assert_balanced
 
@@ -106,6 +116,23 @@ async def test_going_on_without_an_answer_refuses_the_call_of_the_child(ask, gua
     response = await ask(guarded, "never mind", session=session)
     assert (response.text, removed) == ("done", [])
     assert "nobody approved" in guarded.client.requests[-1].messages[2].results[0].result
+
+
+@pytest.mark.parametrize("answer", ["swallowed", "another error"])
+async def test_middleware_that_answers_errors_does_not_lose_the_approvals_of_a_child(ask, guarded, removed, answer):
+    async def comfort(context: FunctionContext, call_next):
+        try:
+            await call_next()
+        except Exception as error:
+            if answer == "another error":
+                raise RuntimeError("odd") from error
+            context.result = "never mind"
+
+    session = guarded.create_session()
+    response = await ask(guarded, "q", session=session, middleware=[comfort])
+    assert response.stop_reason == "approval_required"
+    response = await ask(guarded, response.approvals[0].approve(), session=session, middleware=[comfort])
+    assert (response.text, removed) == ("done", ["a"])
 
 
 async def test_the_sessions_of_a_child_are_fresh_shared_or_told(ask):
