@@ -68,7 +68,9 @@ class DrawnRun:
         )
         end = {"usage": usage, "latency_s": seconds, "ttft_s": ttft}
         if error is None:
-            self._log("llm.succeeded", **asked, **end, finish_reason="stop", text="", replayed=False)
+            texts = {"text": "", "reasoning": ""}
+            deltas = {"n_deltas": 0, "first_delta_at": None, "last_delta_at": None}
+            self._log("llm.succeeded", **asked, **end, **texts, **deltas, finish_reason="stop", replayed=False)
         else:
             self._log("llm.failed", **asked, **end, error={"type": error, "code": "error", "message": "no"}, text="")
         return self
@@ -85,7 +87,9 @@ class DrawnRun:
         if status == "ok":
             self._log("tool.succeeded", **names, result="", duration_s=seconds)
         else:
-            self._log("tool.failed", **names, error="no", error_type=None, duration_s=seconds, status=status)
+            self._log(
+                "tool.failed", **names, error="no", error_type=None, traceback=None, duration_s=seconds, status=status
+            )
         return self
 
     def wait(self, seconds: float) -> DrawnRun:
@@ -101,7 +105,16 @@ class DrawnRun:
     def end(self, stop_reason: str = "completed", error: str | None = None) -> DrawnRun:
         """The end."""
         described = {"type": error, "code": "error", "message": "no"} if error is not None else None
-        self._log("run.ended", stop_reason=stop_reason, finish_reason=None, error=described, output_text="")
+        self._log(
+            "run.ended",
+            stop_reason=stop_reason,
+            finish_reason=None,
+            error=described,
+            output_text="",
+            usage=None,
+            usage_complete=False,
+            warnings=[],
+        )
         run_log().close(self.record)
         return self
 

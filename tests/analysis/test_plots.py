@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_hex
 
-from nbagents import set_price
-from nbagents.analysis import plot_cost, plot_latency, plot_timeline, plot_tools, plot_usage
+from nbagents import run_log, set_price
+from nbagents.analysis import load_runs, plot_cost, plot_latency, plot_timeline, plot_tools, plot_usage, save_runs
 from nbagents.analysis.selection import FILTERS
 from nbagents.core.errors import ConfigurationError
 from tests.analysis.drawn import DrawnRun, busy_runs, sub_agents
@@ -101,6 +101,16 @@ def test_filters_are_those_of_the_tables_and_unknown_ones_are_named(plot) -> Non
     with pytest.raises(ConfigurationError, match="sesion_id") as caught:
         plot(sesion_id="x")
     assert "session_id" in str(caught.value.hint)
+
+
+def test_runs_of_a_file_are_drawn_as_those_of_the_log(plot, prices, tmp_path) -> None:
+    busy_runs(12)
+    expected = [text.get_text() for text in words(plot())]
+    save_runs(tmp_path / "runs.jsonl")
+    run_log().clear()
+    drawn = [text.get_text() for text in words(plot(load_runs(tmp_path / "runs.jsonl")))]
+    assert drawn == expected
+    assert len(drawn) > 5
 
 
 def test_a_wrong_filter_or_argument_draws_nothing() -> None:
