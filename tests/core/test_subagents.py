@@ -150,6 +150,7 @@ async def test_the_sessions_of_a_child_are_fresh_shared_or_told(ask):
 async def test_shared_sessions_of_children_that_run_at_once_lose_nothing(ask):
     """Two children, one of them twice: each goes on where the one before it has ended."""
     cook = child("one", "two", "three")
+    cook.client.delay = 0.001  # the calls of one reply overlap
     waiter = Agent(ScriptedChatClient(["yes", "sure"]), "Serve.", name="waiter")
     first = [tool_call("cook", messages="1"), tool_call("waiter", messages="a"), tool_call("cook", messages="2")]
     script = [first, "ok", [tool_call("cook", messages="3"), tool_call("waiter", messages="b")], "ok"]
