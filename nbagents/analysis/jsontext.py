@@ -38,15 +38,15 @@ def json_text(value: Any) -> str:
 
 
 def json_texts(values: Sequence[Any]) -> list[str | None]:
-    """Return `values` as `json_text` does, in less time; a text among them is taken for JSON already."""
-    texts = [value if value is None or type(value) is str else _written(value) for value in values]
-    for begin in range(0, len(texts), _LOOKED_AT_TOGETHER):
-        end = begin + _LOOKED_AT_TOGETHER
-        if may_hold_secret("\n".join(text for text in texts[begin:end] if text)):
-            texts[begin:end] = [
-                json_text(value) if value is not None and type(value) is not str else value
-                for value in values[begin:end]
-            ]
+    """Return `values` as `json_text` does, in less time; a text among them is JSON already, without secrets."""
+    texts: list[str | None] = []
+    for begin in range(0, len(values), _LOOKED_AT_TOGETHER):
+        some = values[begin : begin + _LOOKED_AT_TOGETHER]
+        written = [value if value is None or type(value) is str else _written(value) for value in some]
+        new = [text for text, value in zip(written, some, strict=True) if text is not value and text is not None]
+        if new and may_hold_secret("\n".join(new)):
+            written = [value if value is None or type(value) is str else json_text(value) for value in some]
+        texts += written
     return texts
 
 
@@ -69,7 +69,7 @@ def clean_texts(texts: Sequence[str | None]) -> list[str | None]:
     cleaned: list[str | None] = []
     for begin in range(0, len(texts), _LOOKED_AT_TOGETHER):
         some = texts[begin : begin + _LOOKED_AT_TOGETHER]
-        joined = "\n".join(text for text in some if text)
+        joined = "\n".join(text for text in set(some) if text)  # names come again and again
         plain = joined.isascii() and "\0" not in joined and not may_hold_secret(joined)
         cleaned += [text or None for text in some] if plain else [clean_text(text) if text else None for text in some]
     return cleaned
