@@ -194,8 +194,8 @@ def test_a_small_axes_gets_no_words_that_do_not_fit() -> None:
 def test_a_clock_that_was_set_back_makes_no_negative_time() -> None:
     DrawnRun(run_id="a").request(1).wait(-10).call("add", 2).end()
     ax = plot_timeline("a")
-    assert all(start <= end and start >= 0 for places in bars(ax).values() for _, start, end in places)
-    assert said(ax) == ["clock was set back", "1.0 s", "2.0 s"] or said(ax)[0] == "clock was set back"
+    assert bars(ax) == {"run": [(0, 9, 9)], "tool": [(1, 0, 2)], "model": [(2, 9, 10)]}
+    assert said(ax) == ["clock was set back", "2.0 s", "1.0 s"]
 
 
 def test_a_run_that_took_no_time_is_drawn() -> None:
