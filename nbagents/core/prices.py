@@ -121,6 +121,7 @@ def _own_cost(price: Price, usage: Usage, sent: int, received: int) -> float | N
     return dollars / MILLION
 
 
+@lru_cache(maxsize=100_000)  # a calculation takes 0.2 ms, and every table asks again
 def _table_cost(model: str, usage: Usage) -> float | None:
     import genai_prices
 
