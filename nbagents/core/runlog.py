@@ -46,8 +46,10 @@ class RunRecord:
 
     def end(self) -> RunEvent | None:
         """The event with which the run ended, if it has; notes may follow it."""
-        last = next((event for event in reversed(self.events) if event.name != "run.noted"), None)
-        return last if last is not None and last.name == "run.ended" else None
+        for event in reversed(self.events):
+            if event.name != "run.noted":
+                return event if event.name == "run.ended" else None
+        return None
 
     def first(self, name: str) -> RunEvent | None:
         """The first event of this name."""

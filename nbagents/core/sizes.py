@@ -17,10 +17,11 @@ SHARED = 4_000
 """From this size on it is looked whether a value has been counted already."""
 SAMPLE = 1_000
 """Items of a list or dict that are looked at."""
+EMPTY = 50
+"""Bytes of a text without characters."""
 DEEPEST = 8
 """Lists and dicts further inside count as they stand."""
 _SPOKEN: dict[str, tuple[str, ...]] = {
-    "run.started": ("input",),
     "message.added": ("message",),
     "llm.succeeded": ("text", "reasoning"),
     "llm.failed": ("text",),
@@ -33,7 +34,7 @@ _SPOKEN: dict[str, tuple[str, ...]] = {
     "run.ended": ("output_text",),
     "run.noted": ("text",),
 }
-"""What may be long in the payload of an event."""
+"""What may be long in the payload of an event. The input of a run comes again in `message.added`."""
 
 
 def size_of_payload(name: str, payload: Mapping[str, Any], counted: set[int]) -> int:
@@ -46,7 +47,11 @@ def size_of_payload(name: str, payload: Mapping[str, Any], counted: set[int]) ->
     """
     size = ENVELOPE
     for key in _SPOKEN.get(name, ()):
-        size += _size(payload.get(key), counted)
+        value = payload.get(key)
+        if type(value) is str and len(value) < SHARED:  # on every run, so without a call
+            size += len(value) + EMPTY
+        elif value is not None:
+            size += _size(value, counted)
     return size
 
 
@@ -55,7 +60,7 @@ def _size(value: Any, counted: set[int], depth: int = 0) -> int:
     if value is None:
         return 0
     if kind is Message:
-        return sum(_size_of_piece(piece, counted) for piece in value.contents)
+        return _size_of_message(value, counted)
     if depth < DEEPEST and kind in (list, tuple, dict):
         return _size_of_items(value, counted, depth + 1)
     if isinstance(value, Piece):
@@ -65,6 +70,16 @@ def _size(value: Any, counted: set[int], depth: int = 0) -> int:
         if id(value) in counted:
             return 0
         counted.add(id(value))
+    return size
+
+
+def _size_of_message(message: Message, counted: set[int]) -> int:
+    size = 0
+    for piece in message.contents:
+        if type(piece) is TextContent and len(piece.text) < SHARED:
+            size += len(piece.text) + EMPTY
+        else:
+            size += _size_of_piece(piece, counted)
     return size
 
 
