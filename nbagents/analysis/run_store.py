@@ -185,7 +185,7 @@ class RunStore:
             try:
                 self.flush()
                 self._failures = 0
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001  whatever it is, later runs are to be written
                 self._failed(error)
             if self._tails or self._new:
                 self._work_waits.set()
@@ -209,7 +209,11 @@ class RunStore:
         for tail in self._tails:
             begin, end = tail.written, len(tail.record.events)
             while begin < end:
-                piece = self._piece(tail, begin, min(end, begin + EVENTS_AT_ONCE))
+                try:
+                    piece = self._piece(tail, begin, min(end, begin + EVENTS_AT_ONCE))
+                except Exception as error:  # noqa: BLE001  values of anybody's classes: the other runs go on
+                    self._lose([tail], f"{type(error).__name__} where it was to be made JSON.")
+                    break
                 begin = piece.end
                 batch.append(piece)
                 n_events += len(piece.part.events)
@@ -263,7 +267,7 @@ class RunStore:
         else:
             self._drop_surplus()
 
-    def _failed(self, error: StoreError) -> None:
+    def _failed(self, error: Exception) -> None:
         self._failures += 1
         if self._failures == 1:
             _log.warning("Runs wait in memory until they can be written. %s", error)

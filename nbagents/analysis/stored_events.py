@@ -55,7 +55,10 @@ def stored_payloads(events: Sequence[RunEvent], capture: Capture) -> list[str]:
     if capture == "metadata":
         return [json_text(_without_words(event.payload)) for event in events]
     texts: set[str] = set()
-    payloads = [_READ_OUT.get(event.name, _read_out)(event.payload, texts) for event in events]
+    try:
+        payloads = [_READ_OUT.get(event.name, _read_out)(event.payload, texts) for event in events]
+    except (KeyError, TypeError, AttributeError):  # an event that somebody has made in another way
+        return [json_text(event.payload) for event in events]
     if may_hold_secret("\n".join(texts)):
         return [json_text(payload) for payload in payloads]
     return [_fast_json(payload) for payload in payloads]

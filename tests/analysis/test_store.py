@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import sqlite3
 import traceback
@@ -471,3 +472,32 @@ async def test_a_store_in_memory_has_all_runs(monkeypatch):
         await runs_of_all_kinds(AgentSession("trip"))
         run_log().clear()
         assert len(runs_df()) == len(list(store.records())) == 4
+
+
+async def test_a_run_that_cannot_be_made_json_does_not_hold_up_the_others(store, monkeypatch, caplog):
+    before = run_store.stored_payloads
+
+    def refuse(events, capture):
+        if "poison" in str(events[0].payload):
+            raise RuntimeError("dictionary changed size during iteration")
+        return before(events, capture)
+
+    monkeypatch.setattr(run_store, "stored_payloads", refuse)
+    for word in ("one", "poison", "three"):
+        await agent("Hi.").run(word)
+    store.flush()
+    assert [record.events[0].payload["input"][0].text for record in store.records()] == ["one", "three"]
+    assert (store.lost, store.waiting) == (1, 0)
+    assert "RuntimeError" in caplog.text
+
+
+async def test_an_event_of_another_make_is_kept_as_it_is(store):
+    response = await agent("Hi.").run("Hi")
+    record = run_log().get(response.run_id)
+    store.flush()
+    odd = run_store.RunRecord("run_odd", [dataclasses.replace(event, run_id="run_odd") for event in record.events])
+    odd.events[-1].payload = {"stop_reason": "completed", "error": None, "more": [1]}
+    store._take(odd)
+    assert [kept.events[-1].payload for kept in store.records(RunQuery(run_ids=["run_odd"]))] == [
+        odd.events[-1].payload
+    ]
