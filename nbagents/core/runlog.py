@@ -102,19 +102,21 @@ class RunLog:
         event = RunEvent(run_id, 0, "run.noted", time.time(), payload)
         with self._lock:
             record = self._runs.get(run_id)
-            if record is not None:
-                if not record.ended:
-                    raise ConfigurationError(f"The run {run_id!r} is still going.", hint="Note it when it has ended.")
-                event.sequence = record.events[-1].sequence + 1
-                before = record.size
-                record.append(event)
-                self._bytes += record.size - before
-        kept = [keeper(event) for keeper in list(self.keepers)]
+        if record is not None and not record.ended:
+            raise ConfigurationError(f"The run {run_id!r} is still going.", hint="Note it when it has ended.")
+        kept = [keeper(event) for keeper in list(self.keepers)]  # first: keepers write what the record has by now
         if record is None and not any(kept):
             raise ConfigurationError(
                 f"There is no run {run_id!r} in the log.",
                 hint="The log has the last runs of this process; use_store() keeps them for longer.",
             )
+        if record is not None:
+            with self._lock:
+                event.sequence = record.events[-1].sequence + 1
+                before = record.size
+                record.append(event)
+                if run_id in self._runs:
+                    self._bytes += record.size - before
         return event
 
     def runs(self) -> list[RunRecord]:

@@ -9,7 +9,22 @@ import pytest
 from pydantic import BaseModel
 
 import nbagents
-from nbagents import Agent, BaseChatClient, RunBudget, ScriptedChatClient, requests_df, runs_df, set_price, usage_df
+from nbagents import (
+    Agent,
+    BaseChatClient,
+    RunBudget,
+    ScriptedChatClient,
+    events_df,
+    messages_df,
+    requests_df,
+    run_log,
+    runs_df,
+    set_price,
+    tool_call,
+    tool_calls_df,
+    usage_df,
+)
+from nbagents.analysis import use_store
 from nbagents.core.content import FunctionCall, TextContent, UsageContent
 from nbagents.core.errors import BudgetExceededError, ConfigurationError, OutputValidationError
 from nbagents.core.updates import ChatResponseUpdate
@@ -133,3 +148,18 @@ async def test_a_price_that_is_set_later_counts() -> None:
     assert runs_df().cost_usd.tolist() == [float(runs_df().input_tokens[0])]
     assert runs_df().cost_complete.tolist() == [True]
     assert json.loads(runs_df().tags[0]) == {}
+
+
+async def test_tables_of_a_store_are_those_of_the_log() -> None:
+    """Notes and tags too: each once, in memory and in the store."""
+    with use_store("sqlite://") as store:
+        with nbagents.tags(experiment="a"):
+            response = await agent([tool_call("add", a=1, b=2)], "3").run("1+2")
+        response.note("good", thumbs="up")
+        store.flush()
+        for table in (runs_df, requests_df, messages_df, tool_calls_df, events_df, usage_df):
+            pd.testing.assert_frame_equal(table(store), table())
+        run_log().clear()
+        nbagents.note(response.run_id, "later")
+        assert runs_df(tag={"experiment": "a"}).notes.tolist() == ["good\nlater"]
+        assert runs_df(store, status="ok", agent="helper", model="scripted").run_id.tolist() == [response.run_id]

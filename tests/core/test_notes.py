@@ -115,3 +115,22 @@ def test_a_wrong_note_is_one_clear_error(arguments, settings, message) -> None:
 def test_a_response_of_no_run_cannot_be_noted() -> None:
     with pytest.raises(ConfigurationError, match="has no run_id"):
         nbagents.AgentResponse().note("x")
+
+
+async def test_a_keeper_is_told_before_the_record_has_the_note() -> None:
+    """What the record holds a keeper writes by itself: told later, it would have the note twice."""
+    response = await answered()
+    record = run_log().get(response.run_id)
+    seen: list[list[str]] = []
+
+    def keep(event: RunEvent) -> bool:
+        seen.append([kept.name for kept in record.events])
+        return True
+
+    run_log().keepers.append(keep)
+    try:
+        response.note("good")
+    finally:
+        run_log().keepers.remove(keep)
+    assert seen[0][-1] == "run.ended"
+    assert record.events[-1].name == "run.noted"
