@@ -12,7 +12,7 @@ from nbagents.analysis.facts import RunFacts
 from nbagents.analysis.queries import RunQuery, RunSource
 from nbagents.analysis.stores import stored_records
 from nbagents.core.errors import ConfigurationError
-from nbagents.core.responses import AgentResponse
+from nbagents.core.notes import HasRunId
 from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.sessions import AgentSession
 from nbagents.core.tagging import TagValue, is_tag_value
@@ -28,9 +28,9 @@ class HasRunIds(Protocol):
         ...
 
 
-Selected = str | AgentResponse[Any] | AgentSession | HasRunIds
+Selected = str | HasRunId | AgentSession | HasRunIds
 Selection = Selected | RunSource | Iterable[Selected] | None
-"""A run or session id, a response, a session, what has `run_ids`, or several of them; or a store. None is all."""
+"""A run or session id, what has a `run_id` or `run_ids`, a session, or several of them; or a store. None is all."""
 Ids = str | Iterable[str] | None
 """One name or several; None is all, an empty list is none."""
 STATUSES = tuple(dict.fromkeys(STATUS_OF_STOP_REASON.values()))
@@ -128,9 +128,11 @@ def _query(
 
 
 def _items(selection: Any) -> Iterable[Any]:
-    if isinstance(selection, str | AgentResponse | AgentSession | HasRunIds):
+    if isinstance(selection, Mapping | bytes) or _is_frame(selection):
+        raise _not_a_selection(selection)
+    if isinstance(selection, str | HasRunId | AgentSession | HasRunIds):
         return [selection]
-    if isinstance(selection, Mapping | bytes) or not isinstance(selection, Iterable) or _is_frame(selection):
+    if not isinstance(selection, Iterable):
         raise _not_a_selection(selection)
     return selection
 
@@ -141,9 +143,9 @@ def _ids(item: object) -> Iterable[str]:
         return [item]
     if isinstance(item, AgentSession):
         return [item.session_id]
-    if isinstance(item, AgentResponse) and item.run_id is not None:
+    if isinstance(item, HasRunId) and isinstance(item.run_id, str):
         return [item.run_id]
-    if isinstance(item, HasRunIds) and not isinstance(item, AgentResponse):
+    if isinstance(item, HasRunIds):
         return item.run_ids
     raise _not_a_selection(item)
 
@@ -225,7 +227,8 @@ def _is_frame(value: object) -> bool:
 
 
 def _not_a_selection(value: object) -> ConfigurationError:
-    what = "a response without a run" if isinstance(value, AgentResponse) else type(value).__name__
+    nowhere = isinstance(value, HasRunId) and value.run_id is None
+    what = "a response without a run" if nowhere else type(value).__name__
     return ConfigurationError(
         f"A table is filtered by run or session ids, responses, sessions or a list of them, not {what}.",
         hint='Pass response, agent_session, "run_...", or frame["run_id"]; nothing at all gives every run.',

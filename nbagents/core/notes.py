@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.runlog import run_log
@@ -11,8 +11,9 @@ Thumbs = Literal["up", "down"]
 THUMBS: tuple[str, ...] = get_args(Thumbs)
 
 
+@runtime_checkable
 class HasRunId(Protocol):
-    """What knows its run: a response."""
+    """What knows its run: a response, a record of the log."""
 
     @property
     def run_id(self) -> str | None:
@@ -36,7 +37,7 @@ def note(run: str | HasRunId, text: str | None = None, *, thumbs: Thumbs | None 
         >>> from nbagents import Agent, ScriptedChatClient
         >>> note(Agent(ScriptedChatClient(["Hello."])).run_sync("Hi"), "too short", thumbs="down")
     """
-    run_id = run if isinstance(run, str) else getattr(run, "run_id", None)
+    run_id = run.run_id if isinstance(run, HasRunId) else run
     if not isinstance(run_id, str):
         raise ConfigurationError(
             f"A note is about a run, and {type(run).__name__} has no run_id.", hint="Pass a response, or its run_id."

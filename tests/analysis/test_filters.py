@@ -131,6 +131,8 @@ async def test_what_has_run_ids_stands_for_these_runs() -> None:
     assert runs_df(ensemble).input_text.tolist() == ["a", "c"]
     assert runs_df([Ensemble(), responses[1], ensemble]).input_text.tolist() == ["a", "b", "c"]
     assert runs_df(Ensemble()).empty
+    assert runs_df(run_log().runs()[1]).input_text.tolist() == ["b"]
+    assert runs_df([runs_df().iloc[2]]).input_text.tolist() == ["c"]
     assert messages_df(ensemble).role.tolist() == ["user", "assistant"] * 2
 
 
