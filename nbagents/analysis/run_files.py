@@ -69,10 +69,12 @@ def save_runs(
 
     Example:
         >>> from nbagents import Agent, ScriptedChatClient, runs_df
+        >>> from tempfile import mkdtemp
         >>> response = Agent(ScriptedChatClient(["Hello."])).run_sync("Hi")
-        >>> save_runs("runs.jsonl", response)
+        >>> path = f"{mkdtemp()}/runs.jsonl"
+        >>> save_runs(path, response)
         1
-        >>> runs_df(load_runs("runs.jsonl")).output_text.tolist()
+        >>> runs_df(load_runs(path)).output_text.tolist()
         ['Hello.']
     """
     if capture not in CAPTURES:
