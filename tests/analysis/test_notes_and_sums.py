@@ -95,7 +95,7 @@ async def test_tokens_of_rejected_answers_are_counted(last: str) -> None:
     row = runs_df().iloc[0]
     assert (row.n_requests, row.input_tokens, row.output_tokens) == (3, 160, 30)
     assert len(requests_df()) == 3
-    assert usage_df(by="agent")[["n_requests", "input_tokens"]].to_numpy().tolist() == [[3, 160]]
+    assert usage_df(by="agent")[["n_runs", "n_requests", "input_tokens"]].to_numpy().tolist() == [[1, 3, 160]]
 
 
 @pytest.mark.parametrize("last", ["42", ConnectionError("gone")], ids=["succeeds", "fails"])

@@ -41,7 +41,8 @@ VALUES = {
     "none": None,
     "empty": {},
     "NA": "NA",
-    "lines": "a\r\nb\rc\n",
+    "lines": "a\r\nb\n",
+    "cr": "a\rb",
 }
 
 
