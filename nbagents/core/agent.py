@@ -82,7 +82,7 @@ class Agent(BaseAgent):
         budget: RunBudget | None = None,
         template: PromptTemplate | str | None = None,
     ) -> None:
-        if not isinstance(client, SupportsChatGetResponse):
+        if not isinstance(client, BaseChatClient | SupportsChatGetResponse):  # the protocol alone is slow to check
             raise ConfigurationError(
                 f"client must be a chat client, not {type(client).__name__}.",
                 hint="Pass OpenAIChatClient(...), ScriptedChatClient([...]) or another BaseChatClient.",

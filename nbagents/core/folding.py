@@ -271,7 +271,7 @@ class _OpenText:
         return bool(named or self.head.extra) or any(self.pieces)
 
     def build(self) -> Content:
-        return replace(self.head, text="".join(self.pieces))
+        return replace(self.head, text="".join(self.pieces)) if len(self.pieces) > 1 else self.head
 
 
 class _OpenCall:

@@ -190,6 +190,8 @@ def own_message(message: Message, **known: Any) -> Message:
 
     What the caller does to his does not change what is stored.
     """
+    if not message.extra and all(type(content) is TextContent for content in message.contents):
+        return attributed(message, **known)  # nothing in it can change
     fields: dict[str, Any] = {name: getattr(message, name) for name in _SCALARS}
     fields |= {name: value for name, value in known.items() if not fields[name]}
     extra = own_values(dict(message.extra)) if message.extra else None
@@ -201,8 +203,11 @@ def attributed(message: Message, **known: Any) -> Message:
     missing = {name: value for name, value in known.items() if not getattr(message, name)}
     if not missing:
         return message
-    fields = {name: getattr(message, name) for name in ("role", "contents", "extra", *_SCALARS)}
-    return Message(**(fields | missing))
+    signed = object.__new__(Message)  # what is in it was checked when `message` was made
+    for name in ("role", "contents", "extra", *_SCALARS):
+        object.__setattr__(signed, name, missing.get(name) or getattr(message, name))
+    object.__setattr__(signed, "wire", {})
+    return signed
 
 
 def _own_content(content: Content) -> Content:

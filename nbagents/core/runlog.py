@@ -11,7 +11,7 @@ from typing import Any
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.events import RunEvent
-from nbagents.core.sizes import size_of_payload
+from nbagents.core.sizes import size_of_events
 
 MAX_RUNS = 1_000
 MAX_BYTES = 256_000_000
@@ -26,18 +26,25 @@ class RunRecord:
     Attributes:
         run_id: the run.
         events: what happened, in order.
-        size: about how many bytes the events hold: texts, files, what tools returned; each once.
     """
 
     run_id: str
     events: list[RunEvent] = field(default_factory=list)
-    size: int = 0
+    _size: int = field(default=0, repr=False, compare=False)
+    _sized: int = field(default=0, repr=False, compare=False)
     _counted: set[int] = field(default_factory=set, repr=False, compare=False)
 
     def append(self, event: RunEvent) -> None:
         """Add what happened next."""
         self.events.append(event)
-        self.size += size_of_payload(event.name, event.payload, self._counted)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the events hold: texts, files, what tools returned; each once."""
+        new = self.events[self._sized :]
+        self._sized += len(new)
+        self._size += size_of_events(new, self._counted)
+        return self._size
 
     @property
     def ended(self) -> bool:

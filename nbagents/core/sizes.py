@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import chain, islice
 from sys import getsizeof
 from typing import Any
 
 from nbagents.core.content import DataContent, FunctionCall, TextContent
+from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
 from nbagents.core.records import Piece
 
@@ -37,21 +38,21 @@ _SPOKEN: dict[str, tuple[str, ...]] = {
 """What may be long in the payload of an event. The input of a run comes again in `message.added`."""
 
 
-def size_of_payload(name: str, payload: Mapping[str, Any], counted: set[int]) -> int:
-    """Return about how many bytes the event `name` holds in memory.
+def size_of_events(events: Sequence[RunEvent], counted: set[int]) -> int:
+    """Return about how many bytes `events` hold in memory.
 
     Args:
-        name: the event.
-        payload: what it says.
-        counted: the ids of long values that were counted before; those of this one are added.
+        events: what happened.
+        counted: the ids of long values that were counted before; those of these are added.
     """
-    size = ENVELOPE
-    for key in _SPOKEN.get(name, ()):
-        value = payload.get(key)
-        if type(value) is str and len(value) < SHARED:  # on every run, so without a call
-            size += len(value) + EMPTY
-        elif value is not None:
-            size += _size(value, counted)
+    size = ENVELOPE * len(events)
+    for event in events:
+        for key in _SPOKEN.get(event.name, ()):
+            value = event.payload.get(key)
+            if type(value) is str and len(value) < SHARED:  # on every run, so without a call
+                size += len(value) + EMPTY
+            elif value is not None:
+                size += _size(value, counted)
     return size
 
 

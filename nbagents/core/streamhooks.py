@@ -49,26 +49,30 @@ class StreamHooks:
 class OneByOne:
     """`async with` for those who wait for the end of a stream: one task at a time, and none for itself."""
 
-    __slots__ = ("_lock", "_owner")
+    __slots__ = ("_owner", "_waiting")
 
     def __init__(self) -> None:
-        self._lock: asyncio.Lock | None = None
         self._owner: asyncio.Task[Any] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
-        if self._owner is not None and self._owner is task:
-            raise ConfigurationError(
-                "A hook cannot wait for the end of its own stream.", hint="Result hooks are given the response."
-            )
-        self._lock = self._lock or asyncio.Lock()
-        await self._lock.acquire()
+        while self._owner is not None:
+            if self._owner is task:
+                raise ConfigurationError(
+                    "A hook cannot wait for the end of its own stream.", hint="Result hooks are given the response."
+                )
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
         self._owner = task
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._lock is not None
         self._owner = None
-        self._lock.release()
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(None)
 
 
 async def outcome(value: Any) -> Any:

@@ -78,7 +78,7 @@ def total_usage(reports: Iterable[Usage | None]) -> Usage | None:
     A field is the sum of what was reported, and named in `partial` where a request did not report it.
     """
     rows = [report or _NOTHING for report in reports]
-    if all(row == _NOTHING for row in rows):
+    if all(row is _NOTHING or row == _NOTHING for row in rows):
         return None
     if len(rows) == 1:
         return rows[0]
@@ -96,9 +96,10 @@ def total_usage(reports: Iterable[Usage | None]) -> Usage | None:
 def usage_complete(reports: Iterable[Usage | None]) -> bool:
     """Whether the sum of `reports` is exact: each has input and output, and no count is there for some only."""
     rows = list(reports)
-    known = all(row is not None and row.input_tokens is not None and row.output_tokens is not None for row in rows)
-    total = total_usage(rows)
-    return known and (total is None or not total.partial)
+    for row in rows:
+        if row is None or row.input_tokens is None or row.output_tokens is None or row.partial:
+            return False
+    return len(rows) < 2 or not (total := total_usage(rows)) or not total.partial
 
 
 def _values(usage: Usage) -> tuple[int | None, ...]:

@@ -265,7 +265,6 @@ IMAGE = DataContent("data:image/png;base64," + "A" * 5_000_000, "image/png")
 @pytest.mark.parametrize(
     "event",
     [
-        ("run.started", {"input": [Message("user", ["look", IMAGE])]}),
         ("message.added", {"message": Message("user", IMAGE)}),
         ("message.added", {"message": Message("tool", FunctionResult("c", "f", "an image", items=(IMAGE,)))}),
         ("message.added", {"message": Message("assistant", FunctionCall("c", "f", {"a": ["x" * 5_000_000]}))}),
