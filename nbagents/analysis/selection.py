@@ -153,14 +153,14 @@ def _ids(item: object) -> Iterable[str]:
 def _names(filter_name: str, value: Any) -> set[str] | None:
     if value is None:
         return None
-    names = {value} if isinstance(value, str) else set(value) if isinstance(value, Iterable) else {value}
+    names = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     wrong = [type(item).__name__ for item in names if not isinstance(item, str)]
     if wrong:
         what = "an id or a list of ids" if filter_name.endswith("_id") else "a name or a list of names"
         raise ConfigurationError(
             f"{filter_name} is {what}, not {wrong[0]}.", hint="Pass responses and sessions without a keyword."
         )
-    return names
+    return set(names)
 
 
 def _statuses(value: Any) -> set[str] | None:

@@ -81,7 +81,7 @@ def usage_groups(runs: Iterable[RunFacts], by: Sequence[str] | str) -> list[Usag
 
 
 def _names(by: Sequence[str] | str) -> list[str]:
-    return [by] if isinstance(by, str) else list(by)
+    return list(by) if isinstance(by, Iterable) and not isinstance(by, str) else [by]
 
 
 def _is_grouping(name: object) -> bool:

@@ -107,6 +107,7 @@ def test_a_mistyped_filter_is_named_with_the_nearest(table) -> None:
     [
         ({"agent": agent("a")}, "agent is a name or a list of names, not Agent"),
         ({"model": [None]}, "model is a name or a list of names, not NoneType"),
+        ({"run_id": [{"a": 1}]}, "run_id is an id or a list of ids, not dict"),
         ({"tag": "experiment"}, "tag is a dict of names and values"),
         ({"tag": {1: "a"}}, "tag is a dict of names and values"),
         ({"tag": {"a": None}}, "The tag 'a' is a text, a number or a bool, not None"),

@@ -307,7 +307,7 @@ async def test_usage_is_summed_by_what_is_asked_for() -> None:
     assert (total.n_runs, total.input_tokens) == (3, runs_df().input_tokens.sum())
     assert len(usage_df(by=["run_id"])) == 3
     assert usage_df(by=["agent", "status"]).status.dtype == runs_df().status.dtype
-    for wrong in ("agnet", ["agent", "input_text"], ["agent", "agent"]):
+    for wrong in ("agnet", ["agent", "input_text"], ["agent", "agent"], 3, [["agent"]], None):
         with pytest.raises(ConfigurationError, match="summed by"):
             usage_df(by=wrong)
 
