@@ -35,8 +35,8 @@ def _documented(columns: Sequence[Column]) -> Callable[[F], F]:
         signature = inspect.signature(function)
         named = [kept for kept in signature.parameters.values() if kept.kind is not kept.VAR_KEYWORD]
         named += [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-            for name, annotation in Filters.__annotations__.items()
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint.__forward_arg__)
+            for name, hint in Filters.__annotations__.items()
         ]
         function.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
         return function
