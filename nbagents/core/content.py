@@ -181,6 +181,8 @@ _NESTED: dict[str, type[Piece]] = {"call": FunctionCall, "items": DataContent}
 
 def content_to_dict(content: Content) -> dict[str, Any]:
     """Return `content` as JSON-able values, without the fields that stand at their default."""
+    if type(content) is TextContent and not content.extra:  # most of it
+        return {"type": "text", "text": content.text}
     return piece_to_dict(content)
 
 

@@ -54,19 +54,23 @@ class UpdateFolder:
             new_call_id: makes the id of a call that has none; its fragments get it too.
         """
         self._take_facts(update)
-        contents = [c for c in update.contents if not isinstance(c, UsageContent)]
-        if len(contents) < len(update.contents):
-            self._take_usage(update)
-        if not contents and not (update.starts_message or update.message_id or update.interrupted):
-            return
-        message = self._target(update)
-        calls = [message.add(content) for content in contents]
-        if new_call_id is not None and any(calls):
-            taken = iter(calls)
-            update.contents = [
-                content if isinstance(content, UsageContent) else _identified(content, next(taken), new_call_id)
-                for content in update.contents
-            ]
+        message: _OpenMessage | None = None
+        identified: dict[int, Content] = {}
+        for place, content in enumerate(update.contents):
+            if isinstance(content, UsageContent):
+                self._take_usage(update, content.usage)
+                continue
+            message = message or self._target(update)
+            call = message.add(content)
+            if call is not None and new_call_id is not None and isinstance(content, FunctionCall):
+                call.id = call.id or new_call_id()
+                identified[place] = replace(content, id=call.id)
+        if identified:
+            update.contents = [identified.get(place, content) for place, content in enumerate(update.contents)]
+        if message is None:
+            if not (update.starts_message or update.message_id or update.interrupted):
+                return
+            message = self._target(update)
         if update.interrupted:
             message.interrupted = True
         if update.extra:
@@ -116,12 +120,10 @@ class UpdateFolder:
             self.agent_id = update.agent_id or self.agent_id
             self.run_id = update.run_id or self.run_id
 
-    def _take_usage(self, update: ChatResponseUpdate) -> None:
+    def _take_usage(self, update: ChatResponseUpdate, usage: Usage) -> None:
         key = update.response_id or update.message_id or self.response_id
-        for content in update.contents:
-            if isinstance(content, UsageContent):
-                known = self._usage.get(key)
-                self._usage[key] = known.updated(content.usage) if known else content.usage
+        known = self._usage.get(key)
+        self._usage[key] = known.updated(usage) if known else usage
 
     def _target(self, update: ChatResponseUpdate) -> _OpenMessage:
         newest = self._messages[-1] if self._messages else None
@@ -244,13 +246,6 @@ class _OpenMessage:
             interrupted=self.interrupted,
             extra=self.extra,
         )
-
-
-def _identified(content: Content, call: _OpenCall | None, new_call_id: Callable[[], str]) -> Content:
-    if call is None or not isinstance(content, FunctionCall):
-        return content
-    call.id = call.id or new_call_id()
-    return replace(content, id=call.id)
 
 
 class _OpenText:
