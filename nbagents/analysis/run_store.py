@@ -23,7 +23,7 @@ from nbagents.core.runlog import RunRecord, run_log
 if TYPE_CHECKING:
     from nbagents.analysis.run_tables import RunDatabase, RunPart
 
-PAUSES = (0.25, 1.0, 2.0, 5.0, 10.0, 30.0)
+PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds in which new events are gathered to be written together; longer after each attempt that failed."""
 EVENTS_AT_ONCE = 5_000
 MAX_WAITING_RUNS = 10_000
@@ -175,7 +175,7 @@ class RunStore:
                 self._thread.start()
 
     def _work(self) -> None:
-        """Write, a few times a second, as long as there are runs."""
+        """Write, twice a second, as long as there are runs."""
         while True:
             self._work_waits.wait()
             self._hurry.wait(PAUSES[min(self._failures, len(PAUSES) - 1)])

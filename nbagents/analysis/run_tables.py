@@ -120,8 +120,13 @@ class RunDatabase(Database):
         """
         with self.writing() as connection:
             ids = self._ids | self._write_runs(connection, [part.row for part in parts if part.row is not None])
-            rows = [(ids[part.run_id], *event) for part in parts for event in part.events]
-            _insert(connection, _events, rows, "ON CONFLICT DO NOTHING")
+            values: list[Any] = []
+            for part in parts:
+                key = ids[part.run_id]
+                for event in part.events:
+                    values.append(key)
+                    values += event
+            _insert(connection, _events, values, "ON CONFLICT DO NOTHING")
         self._ids = ids
 
     def forget(self, run_id: str) -> None:
@@ -135,7 +140,7 @@ class RunDatabase(Database):
             if run is None:
                 return False
             last = connection.scalar(select(func.max(_events.c.sequence)).where(_events.c.run == run)) or 0
-            _insert(connection, _events, [(run, last + 1, name, timestamp, payload)], "")
+            _insert(connection, _events, [run, last + 1, name, timestamp, payload], "")
         return True
 
     def records(self, query: RunQuery, apart_from: AbstractSet[str]) -> Iterator[RunRecord]:
@@ -168,15 +173,16 @@ class RunDatabase(Database):
         _insert(
             connection,
             _runs,
-            rows,
+            list(chain.from_iterable(rows)),
             "ON CONFLICT (run_id) DO UPDATE SET ended_at = coalesce(excluded.ended_at, nbagents_runs.ended_at), "
             "status = coalesce(excluded.status, nbagents_runs.status)",
         )
         ids: dict[str, int] = {}
-        names = [row[0] for row in rows]
-        for begin in range(0, len(names), MAX_CHOICES):
-            asked = select(_runs.c.run_id, _runs.c.id).where(_runs.c.run_id.in_(names[begin : begin + MAX_CHOICES]))
-            ids.update((run_id, key) for run_id, key in connection.execute(asked))
+        for begin in range(0, len(rows), MAX_CHOICES):
+            names = tuple(row[0] for row in rows[begin : begin + MAX_CHOICES])
+            marks = ", ".join([_mark(connection)] * len(names))
+            asked = f"SELECT run_id, id FROM {_runs.name} WHERE run_id IN ({marks})"
+            ids.update((run_id, key) for run_id, key in connection.exec_driver_sql(asked, names))
         return ids
 
 
@@ -208,18 +214,25 @@ def run_row(begin: RunEvent, payload: str, end: RunEvent | None) -> Row:
     )
 
 
-def _insert(connection: Connection, table: Table, rows: Sequence[Row], otherwise: str) -> None:
-    """Insert `rows`, many with one statement: each statement takes a turn at the interpreter lock."""
+def _insert(connection: Connection, table: Table, values: list[Any], otherwise: str) -> None:
+    """Insert rows, whose `values` stand one after the other, many with one statement.
+
+    Each statement waits for its turn at the interpreter lock.
+    """
     names = [column.name for column in table.columns if not (table is _runs and column.name == "id")]
-    mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
-    one = f"({', '.join([mark] * len(names))})"
+    one = f"({', '.join([_mark(connection)] * len(names))})"
     begin = 0
-    for size in _ROWS_AT_ONCE:
-        statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {', '.join([one] * size)} {otherwise}"
-        while len(rows) - begin >= size:
-            values = tuple(chain.from_iterable(rows[begin : begin + size]))
-            connection.exec_driver_sql(statement, values)
+    for n_rows in _ROWS_AT_ONCE:
+        statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {', '.join([one] * n_rows)} {otherwise}"
+        size = n_rows * len(names)
+        while len(values) - begin >= size:
+            connection.exec_driver_sql(statement, tuple(values[begin : begin + size]))
             begin += size
+
+
+def _mark(connection: Connection) -> str:
+    """What stands for a value in a statement that goes to the driver as it is."""
+    return "?" if connection.dialect.paramstyle == "qmark" else "%s"
 
 
 def _page(after: tuple[float, int], conditions: list[ColumnElement[bool]]) -> Any:

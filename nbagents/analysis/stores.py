@@ -27,8 +27,8 @@ def use_store(url: str, *, capture: Capture = "full") -> RunStore: ...
 def use_store(url: str | None, *, capture: Capture = "full") -> RunStore | None:
     """Keep runs in a database: all from now on, and those that are still going. Tables and plots show what is in it.
 
-    A run only hands over its record; one thread writes, a few times a second, one transaction at a time. So a program
-    that is killed loses the last quarter of a second, and its unfinished runs stay without an end. Any number of
+    A run only hands over its record; one thread writes, twice a second, one transaction at a time. So a program that
+    is killed loses the last half second, and its unfinished runs stay without an end. Any number of
     programs may use the same database. While it cannot be written, runs go on and wait in memory, 10,000 of them and
     256 million characters; when there are more, the oldest are lost, which is said, and counted in `store.lost`.
 
