@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Opened:
     """An AsyncOpenAI for one event loop.
 
@@ -106,7 +106,7 @@ class LoopClients:
                 del self._held[loop]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Held:
     opened: Opened
     finalizer: weakref.finalize[..., Any]

@@ -38,7 +38,7 @@ class Secret:
         return "set" if self.value else "not set"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
     """Who sends the requests of a chat client, and to where.
 

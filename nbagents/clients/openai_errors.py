@@ -30,7 +30,7 @@ _HTML = re.compile(r"^\s*<(?:!doctype|html|head|body)", re.I)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CallFacts:
     """What an error should tell about the call that failed.
 

@@ -68,7 +68,7 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Place:
     limit: ConcurrencyLimit
     held: bool = True

@@ -42,7 +42,7 @@ class StopRun(Exception):
         self.reply = reply
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ChatContext:
     """One model request, for middleware around it.
 
@@ -60,7 +60,7 @@ class ChatContext:
     on_update: OnUpdate | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FunctionContext:
     """One tool call, for middleware around it.
 
@@ -80,7 +80,7 @@ class FunctionContext:
     result: Any = UNSET
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MiddlewareChain:
     """The middleware of a run by what it goes around, the outermost first."""
 

@@ -28,7 +28,7 @@ BREATH_SECONDS = 0.010
 MAX_BACKOFF_SECONDS = 60.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Reply:
     """What the model answered to one request."""
 

@@ -57,7 +57,7 @@ STATUS_OF_STOP_REASON = {
 """How a run ended, in the five words of the tables."""
 
 
-@dataclass(slots=True, repr=False)
+@dataclass(slots=True, repr=False, eq=False)
 class RunContext:
     """One run. What stands above the line is fixed when it is prepared; the loop changes what stands below.
 

@@ -10,6 +10,7 @@ import threading
 import time
 from binascii import b2a_base64
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 MASK = "[redacted]"
@@ -32,38 +33,54 @@ _looked_at = float("-inf")
 _variables = -1
 _lock = threading.Lock()
 
+_PREFIX = r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|AIza)[-_]"
 _VALUE = r"(?:[^\s'\",;}\\]|\\(?!['\"]))"
-_PATTERNS = [
-    # Keys in the form that OpenAI, Anthropic and compatible services use, also half masked by the server.
-    re.compile(r"\b(?:sk|pk|rk|key|xai|gsk|hf|ghp|AIza)[-_][A-Za-z0-9_\-*]{6,}"),
-    re.compile(
-        r"\b(?:AIza[A-Za-z0-9_-]{30,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-        r"|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}\b)"
-    ),
-    re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"),
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
-    re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d)[A-Za-z0-9._~+/=\-]{12,}"),
-    re.compile(
-        r"(?i)(['\"]?\b\w*(?:(?:api|secret|private|access|account|signing|master)[-_]?(?:access[-_]?)?key"
-        r"|authorization|secret|passw(?:or)?d|access[-_]?token)\b\\*['\"]?\s*[:=]\s*)"
-        rf"\\*['\"]?(?:(?:bearer|basic|token)\s+)?{_VALUE}{{4,}}"
-    ),
-    re.compile(
-        rf"(?i)(\b\w*token\b\\*['\"]?\s{{0,2}}[:=]\s{{0,2}}\\*['\"]?)(?=[^\s'\",;}}]{{0,100}}\d){_VALUE}{{16,}}"
-    ),
-]
-_IN_ADDRESS = re.compile(r"(?<=://)[^/\s?#'\"<>]+(?=@)")
 
-# What must be in a text for one of these patterns to match: found out in a fraction of the time.
-_PREFIXED = re.compile(
-    r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"  # a word begins here, also behind an escape of JSON
-    r"(?:sk|pk|rk|key|xai|gsk|hf|ghp|AIza)[-_][A-Za-z0-9_\-*]{6}"
-)
-_SIGNS = re.compile(r"AIza|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|AKIA|ASIA|eyJ|PRIVATE KEY")
-_LABELS = re.compile(
-    r"(?:api|private|access|account|signing|master)[-_]?(?:access[-_]?)?key|access[-_]?token|key[-_]|token.{0,16}[:=]",
-    re.S,
-)
+
+@cache
+def _patterns() -> list[re.Pattern[str]]:
+    """What looks like a key; compiled when it is first needed, as the others."""
+    return [
+        # Keys in the form that OpenAI, Anthropic and compatible services use, also half masked by the server.
+        re.compile(_PREFIX + r"(?=[A-Za-z0-9_\-]*[\d*])[A-Za-z0-9_\-*]{6,}"),
+        re.compile(r"\bsk-[A-Za-z0-9_\-*]{6,}"),
+        re.compile(
+            r"\b(?:AIza[A-Za-z0-9_-]{30,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+            r"|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}\b)"
+        ),
+        re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"),
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
+        re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d)[A-Za-z0-9._~+/=\-]{12,}"),
+        re.compile(
+            r"(?i)(['\"]?\b\w*(?:(?:api|secret|private|access|account|signing|master)[-_]?(?:access[-_]?)?key"
+            r"|authorization|secret|passw(?:or)?d|access[-_]?token)\b\\*['\"]?\s*[:=]\s*)"
+            rf"\\*['\"]?(?:(?:bearer|basic|token)\s+)?{_VALUE}{{4,}}"
+        ),
+        re.compile(
+            rf"(?i)(\b\w*token\b\\*['\"]?\s{{0,2}}[:=]\s{{0,2}}\\*['\"]?)(?=[^\s'\",;}}]{{0,100}}\d){_VALUE}{{16,}}"
+        ),
+    ]
+
+
+@cache
+def _in_address() -> re.Pattern[str]:
+    return re.compile(r"(?<=://)[^/\s?#'\"<>]+(?=@)")
+
+
+@cache
+def _quick_signs() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """What must be in a text for one of the patterns to match: found out in a fraction of the time."""
+    prefixed = re.compile(
+        r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"  # a word begins, also behind an escape of JSON
+        r"(?:sk|pk|rk|key|xai|gsk|hf|ghp|AIza)[-_][A-Za-z0-9_\-*]{6}"
+    )
+    signs = re.compile(r"AIza|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-|AKIA|ASIA|eyJ|PRIVATE KEY")
+    labels = re.compile(
+        r"(?:api|private|access|account|signing|master)[-_]?(?:access[-_]?)?key"
+        r"|access[-_]?token|key[-_]|token.{0,16}[:=]",
+        re.S,
+    )
+    return prefixed, signs, labels
 
 
 def register_secret(value: str | bytes | None) -> None:
@@ -110,9 +127,9 @@ def redact(text: str) -> str:
     if not may_hold_secret(text):
         return text
     text = _mask_shortened(_mask_rest(mask_known(text)))
-    for pattern in _PATTERNS:
+    for pattern in _patterns():
         text = pattern.sub(_keep_label if pattern.groups else MASK, text)
-    return _IN_ADDRESS.sub(lambda match: MASK if ":" in match[0] else match[0], text)
+    return _in_address().sub(lambda match: MASK if ":" in match[0] else match[0], text)
 
 
 def may_hold_secret(text: str) -> bool:
@@ -128,10 +145,11 @@ def may_hold_secret(text: str) -> bool:
         "://" in text and "@" in text
     ):
         return True
-    if ("key" in low or "token" in low) and _LABELS.search(low):
+    prefixed, signs, labels = _quick_signs()
+    if ("key" in low or "token" in low) and labels.search(low):
         return True
     prefix = "k-" in text or "k_" in text or "hf" in text or "xai" in text or "ghp" in text
-    return (prefix and _PREFIXED.search(text) is not None) or _SIGNS.search(text) is not None
+    return (prefix and prefixed.search(text) is not None) or signs.search(text) is not None
 
 
 def known_secrets() -> int:

@@ -28,7 +28,7 @@ from nbagents.core.turns import current_turn, held_turns
 RAW_ARGUMENTS_SHOWN = 500
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Done:
     """A call that has been answered."""
 
@@ -39,7 +39,7 @@ class _Done:
     error: BaseException | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Emitted:
     """Something that a tool tells while it runs."""
 

@@ -36,7 +36,7 @@ TOOL_SETTINGS = ("name", "description", "approval", "timeout", "strict", "concur
 Approval = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ToolContext:
     """What a tool may know of the run that calls it: declare a parameter of this type and it is filled in.
 
