@@ -9,12 +9,12 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from nbagents.analysis.queries import EVERY_RUN, RunQuery, in_order, wanted
-from nbagents.analysis.stored_events import CAPTURES, Capture, stored_payloads
+from nbagents.analysis.stored_events import CAPTURES, Capture, stored_part
 from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.core.events import RunEvent
 from nbagents.core.history_sql import missing_package
@@ -165,8 +165,11 @@ class RunStore:
     def _note(self, event: RunEvent) -> bool:
         """Keep a note to a run; False if the run is not here."""
         self.flush()
-        (payload,) = stored_payloads([event], self.capture)
-        return self._database.note(event.run_id, event.name, event.timestamp, payload)
+
+        def event_at(sequence: int) -> str:
+            return stored_part([replace(event, sequence=sequence)], self.capture)[0]
+
+        return self._database.note(event.run_id, event_at)
 
     def _start_thread(self) -> None:
         with self._writing:
@@ -216,7 +219,7 @@ class RunStore:
                     break
                 begin = piece.end
                 batch.append(piece)
-                n_events += len(piece.part.events)
+                n_events += piece.n_events
                 if n_events >= EVENTS_AT_ONCE:
                     yield batch
                     batch, n_events = [], 0
@@ -229,16 +232,14 @@ class RunStore:
         record = tail.record
         events, last = record.events[begin:end], record.end()
         tail.ended = last is not None
-        payloads = stored_payloads(events, self.capture)
+        stored, beginning = stored_part(events, self.capture)
         row = None
         if begin == 0 or last is not None:
-            beginning = payloads[0] if begin == 0 else stored_payloads(record.events[:1], self.capture)[0]
+            if begin > 0:
+                _, beginning = stored_part(record.events[:1], self.capture)
             row = run_row(record.events[0], beginning, last)
-        rows = [
-            (event.sequence, event.name, event.timestamp, payload)
-            for event, payload in zip(events, payloads, strict=True)
-        ]
-        return _Piece(tail, RunPart(record.run_id, row, rows), end)
+        part = RunPart(record.run_id, row, (events[0].sequence, events[-1].sequence, stored))
+        return _Piece(tail, part, end, len(events))
 
     def _write(self, batch: list[_Piece]) -> None:
         try:
@@ -329,11 +330,12 @@ class _Tail:
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """What is written of a run together: its events up to `end`."""
+    """What is written of a run together: `n_events` events up to `end`."""
 
     tail: _Tail
     part: RunPart
     end: int
+    n_events: int
 
 
 _stores: weakref.WeakSet[RunStore] = weakref.WeakSet()

@@ -150,17 +150,30 @@ def _fast_json(payload: dict[str, Any]) -> str:
         return json_text(payload)
 
 
-def read_event(run_id: str, sequence: int, name: str, timestamp: float, text: str) -> RunEvent:
-    """Return the event that `stored_event` made `text` of.
+def stored_part(events: Sequence[RunEvent], capture: Capture) -> tuple[str, str]:
+    """Return consecutive events of a run as they are kept together, a JSON list, and the payload of the first."""
+    payloads = stored_payloads(events, capture)
+    listed = ",".join(
+        f'{{"sequence":{event.sequence},"name":"{event.name}","timestamp":{event.timestamp!r},"payload":{payload}}}'
+        for event, payload in zip(events, payloads, strict=True)
+    )
+    return f"[{listed}]", payloads[0]
+
+
+def read_part(run_id: str, text: str) -> list[RunEvent]:
+    """Return the events that `stored_part` made `text` of.
 
     Raises:
         StoreError: something else; the text goes on where the caller has named the place.
     """
     try:
-        payload = from_json(text, allow_inf_nan=False, cache_strings="keys")
+        records = from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
-        payload = parse_json(text)
-    return event_of(run_id, sequence, name, timestamp, payload)
+        records = parse_json(text)
+    try:
+        return [event_of(run_id, one["sequence"], one["name"], one["timestamp"], one["payload"]) for one in records]
+    except (TypeError, KeyError) as error:
+        raise StoreError(f"holds something that is no list of events: {error}") from error
 
 
 def event_of(run_id: str, sequence: int, name: str, timestamp: float, payload: Any) -> RunEvent:

@@ -83,7 +83,7 @@ async def test_runs_of_last_week_and_of_now_stand_in_one_table_once_each(url):
     use_store(None)
 
 
-async def test_each_event_is_a_row_that_plain_sql_can_count(store, tmp_path):
+async def test_runs_and_events_can_be_counted_with_plain_sql(store, tmp_path):
     await runs_of_all_kinds(AgentSession("trip"))
     store.flush()
     with plain_sql(tmp_path) as connection:
@@ -94,9 +94,10 @@ async def test_each_event_is_a_row_that_plain_sql_can_count(store, tmp_path):
             ("error", 0, 1),
             ("cancelled", 0, 1),
         ]
-        failed = "SELECT payload ->> '$.tool_id' FROM nbagents_events WHERE name = 'tool.failed'"
+        events = "FROM nbagents_events, json_each(events)"
+        failed = f"SELECT value ->> '$.payload.tool_id' {events} WHERE value ->> '$.name' = 'tool.failed'"
         assert connection.execute(failed).fetchall() == [("fail",)]
-        assert connection.execute("SELECT count(*) FROM nbagents_events").fetchone() == (len(events_df()),)
+        assert connection.execute(f"SELECT count(*) {events}").fetchone() == (len(events_df()),)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("SELECT version FROM nbagents_runs_schema").fetchall() == [(1,)]
 
@@ -323,12 +324,14 @@ def test_a_file_that_is_no_database_is_an_error_and_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("UPDATE nbagents_events SET payload = '{' WHERE sequence = 2", "no JSON"),
-        ("UPDATE nbagents_events SET payload = '{}' WHERE sequence = 2", "'message.added' without message"),
-        ("UPDATE nbagents_events SET payload = '{\"message\": 3}' WHERE sequence = 2", "cannot be read"),
-        ("UPDATE nbagents_events SET name = 'run.sold' WHERE sequence = 2", "'run.sold'.*newer nbagents"),
-        ("DELETE FROM nbagents_events WHERE sequence = 1", "without its beginning"),
-        ("DELETE FROM nbagents_events WHERE name = 'llm.requested'", "a request that is not there"),
+        ("UPDATE nbagents_events SET events = '{'", "no JSON"),
+        ("UPDATE nbagents_events SET events = '3'", "no list of events"),
+        ("UPDATE nbagents_events SET events = '[{}]'", "no list of events"),
+        ("UPDATE nbagents_events SET events = replace(events, 'message\"', 'm\"')", "'message.added' without message"),
+        ("UPDATE nbagents_events SET events = replace(events, '\"user\"', '\"boss\"')", "cannot be read"),
+        ("UPDATE nbagents_events SET events = replace(events, 'run.ended', 'run.sold')", "'run.sold'.*newer nbagents"),
+        ("DELETE FROM nbagents_events", "without its beginning"),
+        ("UPDATE nbagents_events SET events = json_remove(events, '$[2]')", "a request that is not there"),
     ],
 )
 async def test_a_row_that_is_wrong_names_its_run(store, tmp_path, change, said):

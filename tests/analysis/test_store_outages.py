@@ -99,7 +99,7 @@ async def test_while_the_database_is_away_memory_is_bounded_and_the_loss_is_said
 
 async def test_a_run_that_the_database_refuses_does_not_hold_up_the_others(store, tmp_path, caplog):
     with plain_sql(tmp_path) as other:
-        refuse = "CREATE TRIGGER no BEFORE INSERT ON nbagents_events WHEN NEW.payload LIKE '%poison%'"
+        refuse = "CREATE TRIGGER no BEFORE INSERT ON nbagents_events WHEN NEW.events LIKE '%poison%'"
         other.execute(f"{refuse} BEGIN SELECT RAISE(ABORT, 'refused'); END")
     for word in ("one", "poison", "three"):
         await agent("Hi.").run(word)
@@ -142,14 +142,14 @@ async def test_without_its_database_the_tables_show_what_is_in_memory(store, tmp
 
 
 async def test_a_run_that_cannot_be_made_json_does_not_hold_up_the_others(store, monkeypatch, caplog):
-    before = run_store.stored_payloads
+    before = run_store.stored_part
 
     def refuse(events, capture):
         if "poison" in str(events[0].payload):
             raise RuntimeError("dictionary changed size during iteration")
         return before(events, capture)
 
-    monkeypatch.setattr(run_store, "stored_payloads", refuse)
+    monkeypatch.setattr(run_store, "stored_part", refuse)
     for word in ("one", "poison", "three"):
         await agent("Hi.").run(word)
     store.flush()

@@ -65,6 +65,7 @@ async def main():
     for n in range(10**6):
         await helper.run("Hi")
         if n == 2_000:
+            store.flush()
             print("going", flush=True)
 
 asyncio.run(main())
