@@ -28,6 +28,8 @@ REPLIES = [
     {"type": "reply", "text": "It is 43."},
     {"type": "reply", "tool_calls": [{"name": "add", "arguments": {"a": 2, "b": 40}}]},
     {"type": "reply", "text": "It is 42 again."},
+    {"type": "reply", "text": "It is 44."},
+    {"type": "reply", "text": "It is 42, for the record."},
 ]
 
 
