@@ -47,21 +47,24 @@ _NAMES = frozenset(
 
 
 def stored_payloads(events: Sequence[RunEvent], capture: Capture) -> list[str]:
-    """Return the payloads of `events` as they are kept.
-
-    They are what `json_text` gives, found faster: what is said in a run occurs in several of its events, and is
-    searched for secrets once.
-    """
+    """Return the payloads of `events` as they are kept: what `json_text` gives, found faster."""
     if capture == "metadata":
         return [json_text(_without_words(event.payload)) for event in events]
+    payloads = _harmless(events)
+    return [json_text(event.payload) for event in events] if payloads is None else list(map(_fast_json, payloads))
+
+
+def _harmless(events: Sequence[RunEvent]) -> list[dict[str, Any]] | None:
+    """Return the payloads as JSON has them, or None where there may be a secret in them.
+
+    What is said in a run occurs in several of its events, and is searched once.
+    """
     texts: set[str] = set()
     try:
         payloads = [_READ_OUT.get(event.name, _read_out)(event.payload, texts) for event in events]
     except (KeyError, TypeError, AttributeError):  # an event that somebody has made in another way
-        return [json_text(event.payload) for event in events]
-    if may_hold_secret("\n".join(texts)):
-        return [json_text(payload) for payload in payloads]
-    return [_fast_json(payload) for payload in payloads]
+        return None
+    return None if may_hold_secret("\n".join(texts)) else payloads
 
 
 def _read_out(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
@@ -144,20 +147,37 @@ _UNKNOWN = "secret"
 
 
 def _fast_json(payload: dict[str, Any]) -> str:
+    text = _plain_json(payload)
+    return json_text(payload) if text is None else text
+
+
+def _plain_json(value: Any) -> str | None:
+    """Return `value` as JSON, or None where something in it is odd and needs the rules of `json_text`."""
     try:
-        return to_json(payload, inf_nan_mode="null").decode()
+        return to_json(value, inf_nan_mode="null").decode()
     except ValueError:
-        return json_text(payload)
+        return None
 
 
 def stored_part(events: Sequence[RunEvent], capture: Capture) -> tuple[str, str]:
-    """Return consecutive events of a run as they are kept together, a JSON list, and the payload of the first."""
-    payloads = stored_payloads(events, capture)
+    """Return consecutive events of a run as they are kept together, a JSON list.
+
+    With it comes the payload of the first, or an empty text where nothing in it is masked or left out.
+    """
+    payloads = _harmless(events) if capture == "full" else None
+    if payloads is not None:
+        records = [
+            {"sequence": event.sequence, "name": event.name, "timestamp": event.timestamp, "payload": payload}
+            for event, payload in zip(events, payloads, strict=True)
+        ]
+        if (text := _plain_json(records)) is not None:
+            return text, ""
+    texts = stored_payloads(events, capture)
     listed = ",".join(
-        f'{{"sequence":{event.sequence},"name":"{event.name}","timestamp":{event.timestamp!r},"payload":{payload}}}'
-        for event, payload in zip(events, payloads, strict=True)
+        f'{{"sequence":{event.sequence},"name":"{event.name}","timestamp":{event.timestamp!r},"payload":{text}}}'
+        for event, text in zip(events, texts, strict=True)
     )
-    return f"[{listed}]", payloads[0]
+    return f"[{listed}]", texts[0]
 
 
 def read_part(run_id: str, text: str) -> list[RunEvent]:
