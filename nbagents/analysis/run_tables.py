@@ -40,6 +40,8 @@ from nbagents.core.secrets import MASK
 
 BUSY_SECONDS = 5.0
 """How long a batch waits for another program that writes; then it is tried again later."""
+PAGE_BYTES = 16_384
+"""Of a new SQLite file: the events of a run seldom fit into one of the usual pages, of 4,096."""
 PAGE = 200
 """Runs that are read together."""
 MAX_CHOICES = 500
@@ -109,7 +111,7 @@ class RunDatabase(Database):
                 f"Runs are kept in SQLite or PostgreSQL, not in {url.get_backend_name()}.",
                 hint='Pass e.g. "sqlite:///runs.db".',
             )
-        super().__init__(url, _tables, busy_seconds=BUSY_SECONDS)
+        super().__init__(url, _tables, busy_seconds=BUSY_SECONDS, page_bytes=PAGE_BYTES)
         self._ids: dict[str, int] = {}
 
     def prepare(self) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -36,6 +37,8 @@ from nbagents.core.secrets import redact, register_secret
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another one on the same SQLite file."""
+PAGE_BYTES = 4096
+"""What a new SQLite file is made of; rows of more than about that size take less time in larger pages."""
 _CREATION_LOCK = 0x6E6261  # any number will do, as long as it is always the same
 
 
@@ -71,7 +74,9 @@ class Database:
         address: what opens it again elsewhere; None if a secret is in it, or if nothing can.
     """
 
-    def __init__(self, url: URL, tables: Tables, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self, url: URL, tables: Tables, *, busy_seconds: float = BUSY_SECONDS, page_bytes: int = PAGE_BYTES
+    ) -> None:
         self.name = shown_url(url)
         self.key: Hashable = id(self) if _is_in_memory(url) else _place(url)
         address = url.render_as_string(hide_password=False)
@@ -79,7 +84,7 @@ class Database:
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._tables = tables
         self._busy_seconds = busy_seconds
-        self._engine = _engine(url, busy_seconds)
+        self._engine = _engine(url, busy_seconds, page_bytes)
         self._prepared = False
         self._owner = os.getpid()
         self.after_fork()
@@ -223,7 +228,7 @@ def _place(url: URL) -> Hashable:
     return url.get_backend_name(), url.host, url.port, url.database, tuple(sorted(url.query.items()))
 
 
-def _engine(url: URL, busy_seconds: float) -> Engine:
+def _engine(url: URL, busy_seconds: float, page_bytes: int) -> Engine:
     """Return an engine that has not connected yet. Its errors quote no parameters: those are the conversation."""
     if url.get_backend_name() != "sqlite":
         return create_engine(url, pool_pre_ping=True, hide_parameters=True)
@@ -233,11 +238,12 @@ def _engine(url: URL, busy_seconds: float) -> Engine:
         settings["check_same_thread"] = False
         return create_engine(url, connect_args=settings, poolclass=StaticPool, hide_parameters=True)
     engine = create_engine(url, connect_args=settings, pool_size=1, hide_parameters=True)
-    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "connect", partial(_set_up_sqlite, page_bytes))
     return engine
 
 
-def _set_up_sqlite(connection: Any, record: object) -> None:
+def _set_up_sqlite(page_bytes: int, connection: Any, record: object) -> None:
+    connection.execute(f"PRAGMA page_size={page_bytes}")  # of a file that is new
     connection.execute("PRAGMA synchronous=NORMAL")  # with the write-ahead log a crash of the program loses nothing
     connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten
 

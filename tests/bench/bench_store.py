@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-ROUNDS = 24
-RUNS = 100
+ROUNDS = 8
+RUNS = 400
 EVENTS = 1_000_000
 
 
