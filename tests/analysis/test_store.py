@@ -246,10 +246,10 @@ async def test_notes_reach_runs_that_only_the_store_has(url):
 async def test_odd_values_are_kept_by_the_rules_of_the_tables(store):
     """A NaN is missing, half of a surrogate pair a question mark, an object its text."""
     odd = {"nan": float("nan"), "half": "\ud83d", "nul": "\0", "object": object(), "deep": [[{"x": (1, {2})}]]}
-    await agent("Hi \udc00 \0.").run("Hi", options={"metadata": odd})
-    frames = [runs_df(), events_df(), messages_df()]
+    run_id = (await agent("Hi \udc00 \0.").run("Hi", options={"metadata": odd})).run_id
+    frames = [table(run_id) for table in (runs_df, events_df, messages_df)]
     run_log().clear()
-    for before, after in zip(frames, [runs_df(), events_df(), messages_df()], strict=True):
+    for before, after in zip(frames, [table(run_id) for table in (runs_df, events_df, messages_df)], strict=True):
         pd.testing.assert_frame_equal(after, before)
 
 
