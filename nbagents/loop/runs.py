@@ -41,6 +41,7 @@ class RunHandle(Generic[T]):
         self._result: T | None = None
         self._error: BaseException | None = None
         self._task: asyncio.Task[T] | None = None
+        self._stopped = False
         self._cancel_sent = False
         self._cancelled = False
 
@@ -56,6 +57,7 @@ class RunHandle(Generic[T]):
 
     def stop(self) -> None:
         """Cancel the run, once: a second call does not cut short the clean-up that the first one set off."""
+        self._stopped = True  # a run that is about to take its first step does not
         self._host.post(self._cancel)
 
     def done(self) -> bool:
@@ -124,6 +126,8 @@ class RunHandle(Generic[T]):
         self._task.add_done_callback(self._settle)
 
     async def _work(self) -> T:
+        if self._stopped:
+            raise asyncio.CancelledError
         return await self._factory()
 
     def _cancel(self) -> None:

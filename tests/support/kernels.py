@@ -170,7 +170,8 @@ class Kernel:
         The request then lies there until something comes from elsewhere
         (https://github.com/ipython/ipykernel/issues/1554).
         """
-        shell = self._client.connect_shell()  # stays open until the client's context is destroyed
+        shell = self._client.connect_shell()
+        self._running.callback(shell.close, linger=0)
         self._client.session.send(shell, self._client.session.msg("kernel_info_request", {}))
 
     def wait_output(self, execution: Execution, text: str, timeout: float = 30.0) -> None:
