@@ -6,10 +6,10 @@ from contextlib import aclosing
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nbagents.core.errors import ConfigurationError
+from nbagents.core.errors import ConfigurationError, ToolError
 from nbagents.core.messages import Message
 from nbagents.core.names import safe_name
-from nbagents.core.sessions import AgentSession
+from nbagents.core.sessions import PENDING_KEY, AgentSession
 from nbagents.core.tools import ApprovalNeeded, FunctionTool, ToolContext
 from nbagents.core.turns import end_turn, take_turn
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ChildSession = Literal["fresh", "shared", "transcript"]
 SHARED_SESSIONS_KEY = "nbagents.subagents"
 """Where a session keeps those of its sub-agents, by agent id, when they are shared."""
+MAX_NESTING = 32
+"""Agents that are tools of each other could go on for ever, and a chain of hundreds cannot even be cancelled."""
 
 
 class AgentTool(FunctionTool):
@@ -69,26 +71,37 @@ def _instructed(agent: Agent, instructions: str | None) -> Agent:
 
 
 async def _ask(agent: Agent, messages: str | list[str], context: ToolContext, kind: ChildSession) -> str:
-    if context.resumed is not None:
-        return await _answer(agent, AgentSession.from_dict(context.resumed), list(context.answers), context, kind)
+    if sum(1 for _ in context.run.and_parents()) > MAX_NESTING:
+        raise ToolError(f"Not run: agents have called each other {MAX_NESTING} deep.")
     inputs: list[Any] = [messages] if isinstance(messages, str) else list(messages)
     if kind == "transcript":
         inputs = [*_spoken(context), *inputs]
-    if kind != "shared":
-        return await _answer(agent, AgentSession(), inputs, context, kind)
+    if kind == "shared":
+        return await _ask_shared(agent, inputs, context)
+    child = AgentSession() if context.resumed is None else AgentSession.from_dict(context.resumed)
+    return await _answer(agent, child, inputs, context)
+
+
+async def _ask_shared(agent: Agent, inputs: list[Any], context: ToolContext) -> str:
     turn = (id(context.session.state), SHARED_SESSIONS_KEY, agent.id)
     await take_turn(turn)  # calls of one reply run at once, and each goes on where the one before has ended
     try:
         stored = context.session.state.get(SHARED_SESSIONS_KEY, {}).get(agent.id)
-        child = AgentSession() if stored is None else AgentSession.from_dict(stored)
-        return await _answer(agent, child, inputs, context, kind)
+        child = _going_on(stored, context.resumed)
+        try:
+            answer = await _answer(agent, child, inputs, context)
+        except ApprovalNeeded:
+            if child.service_session_id is None:  # a service takes nothing more before it has the results
+                _keep(child, agent, context)
+            raise
+        _keep(child, agent, context)
+        return answer
     finally:
         end_turn(turn)
 
 
-async def _answer(
-    agent: Agent, child: AgentSession, inputs: list[Any], context: ToolContext, kind: ChildSession
-) -> str:
+async def _answer(agent: Agent, child: AgentSession, inputs: list[Any], context: ToolContext) -> str:
+    inputs = inputs if context.resumed is None else list(context.answers)
     stream = agent.run(inputs, stream=True, session=child)
     async with aclosing(stream.events()) as events:
         async for event in events:
@@ -97,9 +110,23 @@ async def _answer(
     response = await stream.get_final_response()
     if response.approvals:
         raise ApprovalNeeded(response.approvals, child.to_dict())
-    if kind == "shared":
-        context.session.state.setdefault(SHARED_SESSIONS_KEY, {})[agent.id] = child.to_dict()
     return response.text
+
+
+def _going_on(stored: dict[str, Any] | None, held: dict[str, Any] | None) -> AgentSession:
+    """Return the shared session as it is by now, with the turn that was held: others may have gone on meanwhile."""
+    if held is None:
+        return AgentSession() if stored is None else AgentSession.from_dict(stored)
+    if stored is None or held["service_session_id"] is not None:
+        return AgentSession.from_dict(held)
+    return AgentSession.from_dict({**stored, "state": {**stored["state"], PENDING_KEY: held["state"][PENDING_KEY]}})
+
+
+def _keep(child: AgentSession, agent: Agent, context: ToolContext) -> None:
+    """Put the shared session where the next call finds it, without a turn that is held: only its answers take it up."""
+    record = child.to_dict()
+    record["state"].pop(PENDING_KEY, None)
+    context.session.state.setdefault(SHARED_SESSIONS_KEY, {})[agent.id] = record
 
 
 def _spoken(context: ToolContext) -> list[Any]:

@@ -7,6 +7,7 @@ import pytest
 from nbagents import (
     Agent,
     AgentSession,
+    FileHistoryProvider,
     FunctionContext,
     RunBudget,
     ScriptedChatClient,
@@ -162,6 +163,51 @@ async def test_shared_sessions_of_children_that_run_at_once_lose_nothing(ask):
         session = AgentSession.from_dict(json.loads(json.dumps(session.to_dict())))
     assert [m.text for m in cook.client.requests[-1].messages[1:]] == ["1", "one", "2", "two", "3"]
     assert [m.text for m in waiter.client.requests[-1].messages[1:]] == ["a", "yes", "b"]
+
+
+@pytest.mark.parametrize("stored", ["memory", "file"])
+async def test_shared_sessions_of_children_that_wait_for_a_person_lose_nothing(ask, removed, tmp_path, stored):
+    """C72: two calls of one shared child wait at once; the third goes on from both."""
+
+    @tool(approval="always")
+    def remove(path: str) -> str:
+        """Remove a file."""
+        removed.append(path)
+        return "gone"
+
+    def reply(request):
+        said = request.messages[-1]
+        return [tool_call("remove", path=said.text)] if said.role == "user" and len(said.text) == 1 else "done"
+
+    history = FileHistoryProvider(tmp_path) if stored == "file" else None
+    cook = Agent(ScriptedChatClient([reply] * 9), "Cook.", name="cook", tools=[remove], history=history)
+    both = [tool_call("cook", messages="a"), tool_call("cook", messages="b")]
+    script = [both, "ok", [tool_call("cook", messages="and then?")], "ok"]
+    agent = Agent(ScriptedChatClient(script), tools=[cook.as_tool(session="shared")])
+    session = agent.create_session()
+    response = await ask(agent, "q", session=session)
+    session = AgentSession.from_dict(json.loads(json.dumps(session.to_dict())))
+    await ask(agent, [request.approve() for request in response.approvals], session=session)
+    await ask(agent, "q", session=session)
+    assert sorted(removed) == ["a", "b"]
+    said = [m.text for m in cook.client.requests[-1].messages if m.role == "user"]
+    assert sorted(said) == ["a", "and then?", "b"]
+    assert_balanced(cook.client.requests[-1].messages)
+
+
+async def test_agents_that_call_each_other_for_ever_are_stopped_and_the_run_goes_on(ask):
+    def pass_on(request):
+        return "enough" if request.messages[-1].role == "tool" else [tool_call(request.tools[0].name, messages="you!")]
+
+    client = ScriptedChatClient([pass_on] * 1_000)
+    ping, pong = (Agent(client, "Play.", name=name) for name in ("ping", "pong"))
+    ping.tools.append(pong.as_tool())
+    pong.tools.append(ping.as_tool())
+    response = await ask(ping, "serve")
+    assert response.text == "enough"
+    results = [result.result for request in client.requests for m in request.messages for result in m.results]
+    assert results[0] == "Not run: agents have called each other 32 deep."
+    assert results[1:] == ["enough"] * 32
 
 
 async def test_a_caller_may_give_instructions_only_where_the_agent_accepts_an_override(ask):
