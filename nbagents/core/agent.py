@@ -220,8 +220,20 @@ class Agent(BaseAgent):
         reply = self._stream_of(self._prepare(messages, stream, options, settings))
         return reply if stream else _awaited(reply)
 
+    @overload  # type: ignore[override]  # as `run`
+    def run_sync(
+        self, messages: AgentRunInputs = None, *, options: TypedOptions[T], **settings: Unpack[RunSettings]
+    ) -> AgentResponse[T]: ...
+    @overload
+    def run_sync(
+        self,
+        messages: AgentRunInputs = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> AgentResponse[Any]: ...
     @exact_arguments(RunSettings)
-    def run_sync(  # type: ignore[override]  # as `run`
+    def run_sync(
         self,
         messages: AgentRunInputs = None,
         *,

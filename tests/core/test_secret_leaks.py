@@ -229,7 +229,7 @@ async def test_passwords_in_addresses_of_the_environment_are_not_shown(monkeypat
 
 def test_ordinary_variables_are_no_secrets(monkeypatch):
     ordinary = {
-        "PWD": "/home/ada/project",
+        "PWD": "/srv/ada/project",
         "TOKENIZERS_PARALLELISM": "disabled",
         "SSH_ASKPASS": "/usr/bin/ask-pass",
         "KEYBOARD_LAYOUT": "german-latin",
