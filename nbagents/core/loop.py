@@ -45,9 +45,15 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     heartbeat.acquire()  # in a kernel: lets an interrupt land while this waits
     try:
         await take_turn(turn_key)
-    except BaseException:
+    except BaseException as error:
         heartbeat.release()
-        raise
+        never_began = [run.begin(), run.end(_stop_reason_of(error), error)]
+        if not isinstance(error, Exception):
+            raise
+        run.error = _with_response(error, run)
+        for event in never_began:
+            yield event
+        raise run.error from run.error.__cause__
     try:
         try:
             yield run.begin()

@@ -237,16 +237,22 @@ async def test_a_waiting_run_that_is_cancelled_lets_the_next_one_in():
     first.cancel()
     await asyncio.gather(first, second, return_exceptions=True)
     assert (await third).text == "third"
+    ends = {r.events[0].payload["input"][0].text: r.events[-1].payload["stop_reason"] for r in run_log().runs()}
+    assert ends == {"1": "cancelled", "2": "cancelled", "3": "completed"}
 
 
 async def test_a_tool_that_runs_the_session_it_is_part_of_is_an_error_and_another_session_works():
     """C72"""
     session = AgentSession("outer")
-    agents = []
+    agents, ends = [], []
 
     @tool
     async def same() -> str:
-        return (await agents[0].run("inner", session=session)).text
+        try:
+            return (await agents[0].run("inner", session=session)).text
+        except ReentrantRunError as error:
+            ends.append(error.response.stop_reason)
+            raise
 
     @tool
     async def other() -> str:
@@ -255,8 +261,10 @@ async def test_a_tool_that_runs_the_session_it_is_part_of_is_an_error_and_anothe
     client = ScriptedChatClient([[tool_call("same")], "a", [tool_call("other")], "inner text", "b"])
     agents.append(Agent(client, tools=[same, other]))
     await agents[0].run("q", session=session)
-    failed = last_run().first("tool.failed")
-    assert failed.payload["error_type"] == ReentrantRunError.__name__
+    outer, inner = run_log().runs()
+    assert outer.first("tool.failed").payload["error_type"] == ReentrantRunError.__name__
+    assert inner.events[0].payload["parent_run_id"] == outer.run_id
+    assert ([event.name for event in inner.events], ends) == (["run.started", "run.ended"], ["failed"])
     assert (await agents[0].run("q", session=session)).text == "b"
     outer, inner = run_log().runs()[-2:]
     assert inner.events[0].payload["parent_run_id"] == outer.run_id
