@@ -26,6 +26,8 @@ REPLIES = [
     {"type": "reply", "tool_calls": [{"name": "add", "arguments": {"a": 19, "b": 23}}]},
     {"type": "reply", "text": "It is 42."},
     {"type": "reply", "text": "It is 43."},
+    {"type": "reply", "tool_calls": [{"name": "delete", "arguments": {"path": "old.txt"}}]},
+    {"type": "reply", "text": "I deleted it."},
     {"type": "reply", "tool_calls": [{"name": "add", "arguments": {"a": 2, "b": 40}}]},
     {"type": "reply", "text": "It is 42 again."},
     {"type": "reply", "text": "It is 44."},
