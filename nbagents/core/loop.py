@@ -10,6 +10,7 @@ from nbagents import loop as loops
 from nbagents.core.approvals import has_held_calls, hold_calls, needs_approval, take_up_held_calls
 from nbagents.core.balance import balanced
 from nbagents.core.content import FunctionCall, RefusalContent
+from nbagents.core.deadlines import in_time
 from nbagents.core.errors import (
     BudgetExceededError,
     NBAgentsError,
@@ -58,12 +59,12 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         try:
             yield run.begin()
             if run.thread.stores_locally:
-                run.transcript = balanced(await run.thread.get_messages())
+                run.transcript = balanced(await in_time(run.deadline, run.thread.get_messages()))
             else:
                 run.transcript = unsent_results(run)
             run.history = len(run.transcript)
             for provider in run.agent.context_providers:
-                await provider.before_run(run)
+                await in_time(run.deadline, provider.before_run(run))
                 run.entered.append(provider)
             events = run_through(run.middleware.run, run, lambda: _conversation(run))
             async with aclosing(events):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbagents.core.clients import ChatRequest
 from nbagents.core.content import FunctionCall, UsageContent
+from nbagents.core.deadlines import in_time
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.options import UNSET
@@ -110,7 +111,9 @@ def run_through(
 ) -> AsyncGenerator[T, None]:
     """Yield the events that `source()` yields, with `middleware` around it."""
     for one in reversed(middleware):
-        source = partial(_stream_through_one, one, context, source, lambda: context.reply_instead is not None)
+        source = partial(
+            _stream_through_one, one, context, source, lambda: context.reply_instead is not None, context.deadline
+        )
     return source()
 
 
@@ -209,12 +212,14 @@ async def _stream_through_one(
     context: Any,
     source: Callable[[], AsyncGenerator[T, None]],
     answered: Callable[[], bool],
+    deadline: float | None = None,
 ) -> AsyncGenerator[T, None]:
     work = middleware(context, _pass_on)
     error: BaseException | None = None
     passed = False
     try:
-        while await _until_it_passes_on(work, error):
+        # With an error it cleans up, and has the time that it takes.
+        while await in_time(None if error else deadline, _until_it_passes_on(work, error)):
             if passed:
                 raise ConfigurationError(f"The middleware {_name_of(middleware)!r} awaited call_next() twice.")
             passed, error = True, None

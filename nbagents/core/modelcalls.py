@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from nbagents.core.clients import ChatRequest, reply_of
 from nbagents.core.content import FunctionCall, ReasoningContent, TextContent
-from nbagents.core.errors import IncompleteStreamError, ModelError, RunTimeoutError
+from nbagents.core.deadlines import items_in_time, pause
+from nbagents.core.errors import IncompleteStreamError, ModelError
 from nbagents.core.events import RunEvent
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
@@ -65,7 +66,7 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
                 raise
             wait = _backoff(error, attempt)
             yield run.event("llm.retried", {"attempt": attempt, "wait_s": wait, "error": describe_error(error)})
-        await _pause(wait, run.deadline)
+        await pause(wait, run.deadline)
 
 
 def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
@@ -104,7 +105,7 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
         context = ChatContext(run, request)
         source = reply_through(run.middleware.chat, context, lambda: reply_of(run.agent.client, context.request))
     if run.deadline is not None:
-        source = _until(run.deadline, source)
+        source = items_in_time(run.deadline, source)
     breathed = time.perf_counter()
     try:
         async with aclosing(source) as updates:
@@ -282,32 +283,3 @@ def _asked_wait(headers: Mapping[str, str]) -> float | None:
         return max(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time(), 0.0)
     except ValueError:
         return None
-
-
-async def _until(
-    deadline: float, source: AsyncGenerator[ChatResponseUpdate, None]
-) -> AsyncGenerator[ChatResponseUpdate, None]:
-    """Yield from `source` until the moment `deadline` (of `time.monotonic`)."""
-    async with aclosing(source):
-        while True:
-            try:
-                async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
-                    update = await anext(source)
-            except StopAsyncIteration:
-                return
-            except TimeoutError as error:
-                raise timed_out() from error
-            yield update
-
-
-async def _pause(seconds: float, deadline: float | None) -> None:
-    """Wait, at most until the moment `deadline`."""
-    left = seconds if deadline is None else min(seconds, max(deadline - time.monotonic(), 0))
-    await asyncio.sleep(left)
-    if left < seconds:
-        raise timed_out()
-
-
-def timed_out() -> RunTimeoutError:
-    """The error of a run whose duration is used up."""
-    return RunTimeoutError("The run took longer than its budget allows.", hint="Raise RunBudget.max_duration_ms.")

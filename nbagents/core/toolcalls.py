@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from nbagents.core.content import FunctionCall, FunctionResult
+from nbagents.core.deadlines import in_time
 from nbagents.core.errors import BudgetExceededError, ToolError
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import own_values
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
-from nbagents.core.modelcalls import timed_out
 from nbagents.core.results import cut, error_text, function_result
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.secrets import redact
@@ -67,7 +67,7 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
     left = len(tasks)
     try:
         while left:
-            report = await _next_report(run, reports, tasks)
+            report = await in_time(run.deadline, reports.get())
             if isinstance(report, _Emitted):
                 yield run.event(report.name, {**run.call_facts(report.call), **report.payload})
                 continue
@@ -112,18 +112,6 @@ def _context_of_tools(run: RunContext) -> contextvars.Context:
     context.run(held_turns.set, held_turns.get() | {current_turn(run.thread.turn_key)})
     context.run(current_run.set, run)
     return context
-
-
-async def _next_report(
-    run: RunContext, reports: asyncio.Queue[_Done | _Emitted], tasks: Sequence[asyncio.Task[None]]
-) -> _Done | _Emitted:
-    if run.deadline is None:
-        return await reports.get()
-    try:
-        async with asyncio.timeout(max(run.deadline - time.monotonic(), 0)):
-            return await reports.get()
-    except TimeoutError as error:
-        raise timed_out() from error
 
 
 async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_Done | _Emitted]) -> None:

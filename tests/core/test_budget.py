@@ -9,7 +9,10 @@ from nbagents import (
     Agent,
     BaseChatClient,
     ChatResponseUpdate,
+    ContextProvider,
+    InMemoryHistoryProvider,
     RunBudget,
+    RunContext,
     ScriptedChatClient,
     Usage,
     run_log,
@@ -166,3 +169,69 @@ async def test_the_duration_ends_what_is_under_way(ask, what):
         assert (await ask(agent, "and?", session=session)).text == "ok"
         assert_balanced(await agent.thread(session).get_messages())
     let_go.set()
+
+
+@pytest.mark.parametrize("waits", ["history", "provider", "before the model", "after the model"])
+async def test_the_duration_ends_what_stands_around_the_model_too(ask, waits):
+    """A storage, a provider and middleware that wait: middleware may clean up, and the session can be used."""
+    cleaned, slow = [], [True]
+
+    async def wait(place):
+        if place == waits and slow:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                cleaned.append(place)
+
+    class Stored(InMemoryHistoryProvider):
+        async def get_messages(self, session):
+            await wait("history")
+            return await super().get_messages(session)
+
+    class Asked(ContextProvider):
+        async def before_run(self, context):
+            await wait("provider")
+
+    async def around(context: RunContext, call_next):
+        await wait("before the model")
+        await call_next()
+        await wait("after the model")
+
+    agent = Agent(
+        ScriptedChatClient([lambda request: "ok"] * 2),
+        history=Stored(),
+        context_providers=[Asked()],
+        middleware=[around],
+    )
+    session = agent.create_session()
+    with pytest.raises(RunTimeoutError) as caught:
+        await ask(agent, "q", session=session, budget=RunBudget(max_duration_ms=50))
+    assert (caught.value.response.stop_reason, cleaned) == ("timeout", [waits])
+    slow.clear()
+    assert (await ask(agent, "and?", session=session)).text == "ok"
+    assert_balanced(await agent.thread(session).get_messages())
+
+
+async def test_middleware_has_the_time_that_it_takes_to_clean_up_after_the_duration_has_ended_the_model(ask):
+    cleaned = []
+
+    async def around(context: RunContext, call_next):
+        try:
+            await call_next()
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append(True)
+
+    agent = Agent(ScriptedChatClient(["late"], delay=30), middleware=[around])
+    with pytest.raises(RunTimeoutError):
+        await ask(agent, "q", budget=RunBudget(max_duration_ms=20))
+    assert cleaned == [True]
+
+
+async def test_a_timeout_of_its_own_is_not_taken_for_the_duration_of_the_run(ask):
+    async def around(context: RunContext, call_next):
+        raise TimeoutError("mine")
+
+    with pytest.raises(NBAgentsError, match="mine") as caught:
+        await ask(Agent(ScriptedChatClient(["ok"]), middleware=[around]), "q", budget=RunBudget(max_duration_ms=60_000))
+    assert caught.value.response.stop_reason == "failed"
