@@ -297,7 +297,9 @@ class RunFacts(RequestSums):
 
     @property
     def output_text(self) -> str | None:
-        """The visible text of the replies so far, partial ones included."""
+        """The visible text of the response, or of the replies so far, partial ones included."""
+        if self.end is not None:  # what a reply that did not fit, or that middleware has replaced, said is not in it
+            return self.end["output_text"] or None
         return joined_text([row.message for row in self.messages if not row.is_input]) or None
 
     @property

@@ -14,6 +14,7 @@ from nbagents import (
     BaseChatClient,
     Message,
     RunBudget,
+    RunContext,
     ScriptedChatClient,
     messages_df,
     requests_df,
@@ -27,6 +28,7 @@ from nbagents import (
 from nbagents.core.content import FunctionCall, TextContent, UsageContent
 from nbagents.core.errors import ConfigurationError, NBAgentsError, ServerError
 from nbagents.core.history import InMemoryHistoryProvider
+from nbagents.core.middleware import CallNext
 from nbagents.core.updates import ChatResponseUpdate
 from nbagents.core.usage import Usage
 from tests.analysis.runs import (
@@ -80,6 +82,21 @@ async def test_a_run_says_what_it_was_and_how_it_went() -> None:
     assert requests.step.tolist() == [1, 2]
     assert requests.finish_reason.tolist() == ["tool_calls", "stop"]
     assert requests.replayed.tolist() == [False, False]
+
+
+async def test_the_output_of_a_run_is_the_text_of_its_response() -> None:
+    """Not what did not fit the format that was asked for, nor what middleware has replaced."""
+
+    class Answer(BaseModel):
+        number: int
+
+    async def censored(context: RunContext, call_next: CallNext) -> None:
+        await call_next()
+        context.answer("No comment.")
+
+    fitted = await agent("three", '{"number": 3}').run("1+2?", options={"response_format": Answer})
+    replaced = await agent("It is secret.").run("Tell me", middleware=[censored])
+    assert runs_df().output_text.tolist() == [fitted.text, replaced.text] == ['{"number": 3}', "No comment."]
 
 
 async def test_a_plain_reply_has_no_time_to_first_token() -> None:
