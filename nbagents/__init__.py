@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from nbagents.core import ContextProvider as ContextProvider
     from nbagents.core import DataContent as DataContent
     from nbagents.core import FunctionContext as FunctionContext
+    from nbagents.core import FunctionTool as FunctionTool
     from nbagents.core import HistoryCopy as HistoryCopy
     from nbagents.core import HistoryProvider as HistoryProvider
     from nbagents.core import HostedTool as HostedTool
@@ -112,6 +113,7 @@ _HOMES = {
         "BaseChatClient",
         "ChatContext",
         "FunctionContext",
+        "FunctionTool",
         "RunContext",
         "StopRun",
         "ChatRequest",

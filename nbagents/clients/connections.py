@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.secrets import register_secret
-from nbagents.core.tools import run_in_thread
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -17,8 +17,8 @@ from nbagents.clients.prompted_tools import generate_with_prompted_tools
 from nbagents.clients.weights import check_weights, find_weights
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.secrets import register_secret
-from nbagents.core.tools import run_in_thread
 
 MAX_TOKENS = 256
 """Output tokens where the option `max_tokens` is not set: a small model can ramble for minutes."""

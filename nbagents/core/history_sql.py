@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from nbagents.core.errors import ConfigurationError, SessionError
 from nbagents.core.history import HistoryProvider
 from nbagents.core.messages import Message
+from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.sessions import AgentSession
 from nbagents.core.stored import ReadBefore, messages_from, stored_text
-from nbagents.core.tools import run_in_thread
 
 if TYPE_CHECKING:
     from nbagents.core.history_tables import HistoryDatabase

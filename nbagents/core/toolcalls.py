@@ -18,10 +18,11 @@ from nbagents.core.errors import BudgetExceededError, ToolError
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import own_values
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
+from nbagents.core.plaincalls import run_in_thread, stays_here
 from nbagents.core.results import cut, error_text, function_result
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.secrets import redact
-from nbagents.core.tools import ApprovalNeeded, ArgumentsError, FunctionTool, ToolContext, run_in_thread, stays_here
+from nbagents.core.tools import ApprovalNeeded, ArgumentsError, FunctionTool, ToolContext
 from nbagents.core.toolset import find_tool
 from nbagents.core.turns import current_turn, held_turns
 

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from nbagents import loop as loops
 from nbagents.core import callables
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.concurrency import ConcurrencyLimit, place_in
 from nbagents.core.content import ApprovalRequest, ApprovalResponse
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.names import VALID_NAME, safe_name
-from nbagents.core.options import check_names
+from nbagents.core.plaincalls import collected, drained, run_in_thread, stays_here
 from nbagents.core.strict import NotStrictError, strict_schema
 
 if TYPE_CHECKING:
     from nbagents.core.run import RunContext
     from nbagents.core.schema import FunctionSchema
     from nbagents.core.sessions import AgentSession
-
-MAX_ITEMS = 10_000
-"""Items that are taken of a generator which a tool returns."""
 
 TOOL_SETTINGS = ("name", "description", "approval", "timeout", "strict", "concurrency")
 Approval = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
@@ -224,7 +218,7 @@ class FunctionTool:
         made = FunctionTool(self.function, **{**kept, **told, **settings})
         if "concurrency" not in settings:
             made._limit = self._limit
-        return made._changed(group=self.group, owner=self.owner, _names=self._names)
+        return self._changed(**{**vars(made), "group": self.group, "owner": self.owner, "_names": self._names})
 
     def _changed(self, **changes: Any) -> FunctionTool:
         made = copy(self)
@@ -290,27 +284,62 @@ class FunctionTool:
             if inspect.isawaitable(result):
                 result = await result
             if hasattr(type(result), "__aiter__"):
-                result = await _collected(result)
+                result = await collected(result)
             if isinstance(result, Iterator):
-                drain = functools.partial(_drained, result)
+                drain = functools.partial(drained, result)
                 result = drain() if stays_here() else await run_in_thread(drain)
             return result
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(
+    function: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Approval | None = None,
+    timeout: float | None = None,
+    strict: bool | None = None,
+    concurrency: int | None = None,
+) -> FunctionTool: ...
 @overload
 def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    approval: Approval = "never",
+    approval: Approval | None = None,
     timeout: float | None = None,
     strict: bool | None = None,
     concurrency: int | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
-def tool(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
-    """Make a function a tool, or give a tool other settings; the arguments are those of `FunctionTool`.
+@exact_arguments()
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Approval | None = None,
+    timeout: float | None = None,
+    strict: bool | None = None,
+    concurrency: int | None = None,
+) -> Any:
+    """Make a function a tool, or give a tool other settings: `@tool`, `@tool(...)` or `tool(function, ...)`.
+
+    The settings are those of `FunctionTool`. What is not given, or None, is its default; of a tool it stays as it is.
+
+    Args:
+        function: a function, or a tool; without one, a decorator is returned.
+        name: what the model calls it; the function's name by default.
+        description: what the model reads; the docstring without its sections by default.
+        approval: `"never"` (the default), `"always"`, or a function of the arguments that decides for each call.
+        timeout: seconds for one call; no limit by default.
+        strict: whether the schema is sent in strict form; by default where server and schema allow it.
+        concurrency: calls at once; no limit by default.
+
+    Raises:
+        ConfigurationError: a setting that does not fit or does not exist, or something that cannot be called.
 
     Example:
         >>> @tool
@@ -319,75 +348,22 @@ def tool(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
         ...     return a + b
         >>> add(1, 2), add.name
         (3, 'add')
+        >>> tool(add, approval="always").approval
+        'always'
     """
-    if function is not None:
-        return function if isinstance(function, FunctionTool) else FunctionTool(function)
-    chosen = check_names(settings, TOOL_SETTINGS)
-    return lambda decorated: (
-        decorated.with_settings(**chosen) if isinstance(decorated, FunctionTool) else FunctionTool(decorated, **chosen)
-    )
+    given: dict[str, Any] = {"name": name, "description": description, "approval": approval}
+    given |= {"timeout": timeout, "strict": strict, "concurrency": concurrency}
+    settings = {setting: value for setting, value in given.items() if value is not None}
+    return _with_settings(settings) if function is None else _with_settings(settings)(function)
 
 
-async def run_in_thread(call: Callable[[], Any]) -> Any:
-    """Run `call` in a daemon thread with the caller's context variables and return what it returned.
+def _with_settings(settings: Mapping[str, Any]) -> Callable[[Callable[..., Any]], FunctionTool]:
+    def decorate(function: Callable[..., Any]) -> FunctionTool:
+        if not isinstance(function, FunctionTool):
+            return FunctionTool(function, **settings)
+        return function.with_settings(**settings) if settings else function
 
-    A thread of its own, not one of the loop's pool: neither the end of the loop nor that of the interpreter waits for
-    a call that was given up.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def work() -> None:
-        try:
-            outcome, error = context.run(call), None
-        except BaseException as raised:  # noqa: BLE001  whatever it is, the awaiting side raises it
-            outcome, error = None, raised
-        try:
-            loop.call_soon_threadsafe(_settle, future, outcome, error)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits any more
-
-    threading.Thread(target=work, name="nbagents-tool", daemon=True).start()
-    return await future
-
-
-def _settle(future: asyncio.Future[Any], outcome: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(outcome)
-    elif isinstance(error, StopIteration):
-        raised = RuntimeError(f"the tool raised StopIteration: {error}")  # a future takes no StopIteration
-        raised.__cause__ = error
-        future.set_exception(raised)
-    else:
-        future.set_exception(error)
-
-
-def _drained(items: Iterator[Any]) -> list[Any]:
-    """The items of a generator, as many as anybody would read."""
-    return list(islice(items, MAX_ITEMS))
-
-
-async def _collected(items: Any) -> list[Any]:
-    """The items of an async generator, as many as anybody would read."""
-    found: list[Any] = []
-    iterator = aiter(items)
-    try:
-        async for item in iterator:
-            found.append(item)
-            if len(found) == MAX_ITEMS:
-                break
-    finally:
-        if inspect.isasyncgen(iterator):
-            await iterator.aclose()
-    return found
-
-
-def stays_here() -> bool:
-    """Whether a sync tool runs where the run is: the opt-in mode for what must be on the main thread."""
-    return loops.mode() == "same-thread" and threading.current_thread() is threading.main_thread()
+    return decorate
 
 
 def _restored(kind: type[FunctionTool], state: Mapping[str, Any]) -> FunctionTool:

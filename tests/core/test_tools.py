@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import itertools
 import time
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Annotated, Literal, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
+import nbagents
 from nbagents import Agent, ScriptedChatClient, run_log, tool, tool_call
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.tools import FunctionTool
@@ -372,3 +374,43 @@ async def test_tools_of_a_run_are_added_replaced_by_their_rerun_cell_or_refused_
     assert [one() for one in agent.tools] == [1]
     with pytest.raises(ConfigurationError, match=r"Two tools are called 'f': .*define\.<locals>\.f and .*other"):
         agent.run("q", tools=[FunctionTool(other, name="f")])
+
+
+async def test_settings_count_also_where_the_function_is_passed_to_tool(ask):
+    ran = []
+
+    def rm(path: str) -> str:
+        """Remove."""
+        ran.append(path)
+        return "gone"
+
+    for guarded in (tool(rm, approval="always"), tool(tool(rm), approval="always"), tool(approval="always")(rm)):
+        response = await ask(Agent(ScriptedChatClient([[tool_call("rm", path="a")]]), tools=[guarded]), "q")
+        assert (response.stop_reason, ran) == ("approval_required", [])
+    renamed = tool(guarded, name="remove", timeout=3)
+    assert (renamed.name, renamed.approval, renamed.timeout, guarded.name) == ("remove", "always", 3, "rm")
+    assert tool(renamed, approval="never").approval == "never"
+    assert tool(renamed) is renamed
+
+
+@pytest.mark.parametrize("make", [lambda: tool(len, aproval="always"), lambda: tool(aproval="always")])
+def test_a_setting_that_does_not_exist_names_the_one_that_was_meant(make):
+    with pytest.raises(ConfigurationError, match=r"'aproval'. Did you mean 'approval'"):
+        make()
+
+
+def test_the_settings_of_tool_stand_in_its_help_and_lead_to_a_public_class():
+    settings = ["name", "description", "approval", "timeout", "strict", "concurrency"]
+    assert list(inspect.signature(tool).parameters) == ["function", *settings]
+    assert nbagents.FunctionTool is FunctionTool
+    assert "FunctionTool" in (tool.__doc__ or "")
+
+
+async def test_an_agent_that_is_a_tool_takes_settings_and_stays_one(ask):
+    child = Agent(ScriptedChatClient(["four"]), name="child", description="Counts.")
+    guarded = tool(child.as_tool(), approval="always")
+    assert guarded.agent is child
+    agent = Agent(ScriptedChatClient([[tool_call("child", messages="2+2")], "4"]), tools=[guarded])
+    response = await ask(agent, "q")
+    response = await ask(agent, [one.approve() for one in response.approvals], session=response.session)
+    assert (response.text, response.messages[0].results[0].result) == ("4", "four")
