@@ -681,6 +681,19 @@ def test_a_stream_that_is_broken_off_and_dropped_closes_its_source() -> None:
     assert probe.cleaned.wait(5)
 
 
+def test_a_stream_that_is_held_closes_its_source_when_the_last_loop_over_it_is_left() -> None:
+    probe = Probe()
+    stream = stream_sync(probe.items)
+    outer = iter(stream)
+    next(outer)
+    iter(stream)  # a second reader comes and goes
+    assert not probe.cleaned.is_set()
+    del outer
+    assert probe.cleaned.wait(5)
+    stream.wait()
+    assert list(stream) == []
+
+
 def test_a_stream_never_iterated_opens_nothing() -> None:
     opened = threading.Event()
 

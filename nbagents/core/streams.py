@@ -13,7 +13,7 @@ from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledErro
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import Message
 from nbagents.core.streamhooks import OneByOne, StreamHooks, outcome
-from nbagents.loop import SyncStream
+from nbagents.loop import SyncReader, SyncStream
 from nbagents.loop.hosts import running_loop
 
 U_co = TypeVar("U_co", covariant=True)
@@ -383,15 +383,16 @@ def _closed_too_early() -> RunCancelledError:
 class SyncResponseStream(Generic[U_co, R_co]):
     """The updates of a reply for code that does not await; each comes as soon as it is there.
 
-    Iterate it, then ask for `get_final_response()`. Leaving it early ends the run.
+    Iterate it, then ask for `get_final_response()`. Leaving it early (`break`, an error, the end of `with`) ends the
+    run, also where a variable still holds the stream; the response then has what there is.
     """
 
     def __init__(self, reply: ResponseStream[U_co, R_co], updates: SyncStream[U_co]) -> None:
         self._reply = reply
         self._updates = updates
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> SyncReader[U_co]:
+        return self._updates.reader(self.__next__)
 
     def __next__(self) -> U_co:
         try:
@@ -401,8 +402,13 @@ class SyncResponseStream(Generic[U_co, R_co]):
 
     def get_final_response(self) -> R_co:
         """Wait for the end and return the response; what is left of the updates is passed over."""
-        for _ in self._updates:
-            pass
+        with suppress(StopIteration):
+            while True:
+                next(self)
+        try:
+            self._updates.wait()
+        except loops.LoopError as error:
+            raise LoopError(error.message, hint=error.hint) from error
         return self._reply.finished()
 
     def close(self) -> None:

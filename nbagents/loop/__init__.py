@@ -4,7 +4,7 @@ into it; and the heartbeat of awaited runs. Standard library only; nothing here 
 from nbagents.loop.heartbeat import Heartbeat, heartbeat
 from nbagents.loop.hosts import LoopError, LoopThread, Mode, loop_thread, mode, set_mode
 from nbagents.loop.runs import RunHandle, run_sync, start
-from nbagents.loop.streams import AsyncSource, SyncStream, stream_sync
+from nbagents.loop.streams import AsyncSource, SyncReader, SyncStream, stream_sync
 
 __all__ = [
     "AsyncSource",
@@ -13,6 +13,7 @@ __all__ = [
     "LoopThread",
     "Mode",
     "RunHandle",
+    "SyncReader",
     "SyncStream",
     "heartbeat",
     "loop_thread",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import aclosing
 from functools import partial
@@ -95,7 +95,7 @@ class SyncStream(Generic[T]):
     """An async source as a plain iterator; iterate it on one thread, close it from any.
 
     The source is opened by the first `next()`. It is closed, on its own loop, when it ends, by `close()`, at the end
-    of a `with` block, by an interrupt, and when the iterator is dropped.
+    of a `with` block, by an interrupt, and when a loop over it is left or the stream itself is dropped.
     """
 
     def __init__(
@@ -104,13 +104,19 @@ class SyncStream(Generic[T]):
         self._feed: _Feed[T] | None = None
         self._over = False
         self._reading = False
+        self._readers = 0
         self._factory = factory
         self._grace = grace
         self._on_cancelled = on_cancelled
         self._context = contextvars.copy_context()
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> SyncReader[T]:
+        return self.reader(self.__next__)
+
+    def reader(self, take: Callable[[], T]) -> SyncReader[T]:
+        """Return an iterator of what `take()` gives, which calls `next()` on this stream."""
+        self._readers += 1
+        return SyncReader(self, take)
 
     def __next__(self) -> T:
         if self._reading:
@@ -151,6 +157,19 @@ class SyncStream(Generic[T]):
             feed.producer.wait(self._grace)
             feed.host.release()
 
+    def wait(self) -> None:
+        """Wait without a limit until a source that was left or closed has cleaned up."""
+        if self._feed is not None:
+            self._feed.producer.wait()
+
+    def leave(self) -> None:
+        """One reader is gone, on whatever thread: after the last one close the source, without waiting."""
+        self._readers -= 1
+        if self._readers or self._over or self._feed is None:
+            return
+        self._over = True
+        self._end_behind(self._feed)
+
     def __enter__(self) -> Self:
         return self
 
@@ -159,13 +178,43 @@ class SyncStream(Generic[T]):
 
     def __del__(self) -> None:
         if self._feed is not None and not self._feed.producer.done():
-            self._feed.stop()
-            self._feed.host.release()
+            self._end_behind(self._feed)
+
+    @staticmethod
+    def _end_behind(feed: _Feed[T]) -> None:
+        feed.stop()
+        feed.host.release()
 
     def _open(self) -> _Feed[T]:
         self._feed = feed = _Feed(blocking_host(), self._factory, self._on_cancelled, self._context)
         feed.open()
         return feed
+
+
+class SyncReader(Generic[T]):
+    """A stream in the hand of one loop: `for` drops it when it is left in whatever way, and that ends the source.
+
+    The stream alone would not do: a variable may hold it on, and with it the turn on the session.
+    """
+
+    __slots__ = ("_stream", "_take")
+
+    def __init__(self, stream: SyncStream[T], take: Callable[[], T]) -> None:
+        self._stream = stream
+        self._take = take
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return self._take()
+
+    def close(self) -> None:
+        """Close the source and wait, within the grace, until it has cleaned up."""
+        self._stream.close()
+
+    def __del__(self) -> None:
+        self._stream.leave()
 
 
 def stream_sync(

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -441,6 +442,42 @@ def test_runs_that_are_stopped_before_they_begin_are_in_the_log_too():
     assert {error.response.stop_reason for error in errors} == {"cancelled"}
     ends = [record.events[-1].payload["stop_reason"] for record in run_log().runs()]
     assert ends == ["cancelled"] * 50
+
+
+@pytest.mark.parametrize("left_by", ["break", "error", "close"])
+def test_a_sync_stream_that_a_variable_holds_ends_when_its_loop_is_left(left_by):
+    agent = Agent(ScriptedChatClient([["one ", "two ", *(["more "] * 2000)], "ok"], delay=0.01))
+    session = agent.create_session()
+    stream = agent.stream_sync("q", session=session)
+    if left_by == "close":
+        reader = iter(stream)
+        next(reader)
+        reader.close()
+    else:
+        with suppress(ZeroDivisionError):
+            for _ in stream:
+                if left_by == "break":
+                    break
+                raise ZeroDivisionError
+    assert agent.run_sync("go on", session=session).text == "ok"
+    assert run_log().runs()[0].events[-1].payload["stop_reason"] == "cancelled"
+    assert list(stream) == []
+    response = stream.get_final_response()
+    assert response.stop_reason == "cancelled"
+    assert response.text.startswith("one ")
+    assert response.messages[-1].interrupted
+
+
+def test_a_sync_stream_read_in_part_by_next_goes_on_until_its_response():
+    stream = Agent(ScriptedChatClient(["one two three"])).stream_sync("q")
+    assert next(stream).text == "one "
+    assert stream.get_final_response().text == "one two three"
+
+
+def test_an_iterator_of_a_sync_stream_that_was_never_asked_ends_nothing():
+    stream = Agent(ScriptedChatClient(["one two"])).stream_sync("q")
+    iter(stream)
+    assert "".join(update.text for update in stream) == "one two"
 
 
 def test_a_second_thread_on_one_sync_stream_is_told_at_once():
