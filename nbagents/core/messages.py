@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from nbagents.core.content import (
+    ApprovalRequest,
     ApprovalResponse,
     Content,
     FunctionCall,
@@ -146,7 +147,7 @@ def normalize_messages(inputs: AgentRunInputs) -> list[Message]:
     """Return `inputs` as messages: texts and content become user messages, neighbouring content one message.
 
     Raises:
-        ConfigurationError: something else, naming it.
+        ConfigurationError: something else, naming it, or an approval request in the place of the answer.
 
     Example:
         >>> [m.text for m in normalize_messages(["Hello", Message("user", "again")])]
@@ -171,6 +172,12 @@ def normalize_messages(inputs: AgentRunInputs) -> list[Message]:
         else:
             raise _not_an_input(item)
     _close_loose(loose, messages)
+    for content in (content for message in messages if message.role == "user" for content in message.contents):
+        if isinstance(content, ApprovalRequest):
+            raise ConfigurationError(
+                f"A request to approve {content.call.name!r} is no answer to it.",
+                hint="Pass request.approve() or request.deny(reason) for each of response.approvals.",
+            )
     return messages
 
 

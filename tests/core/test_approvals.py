@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nbagents import Agent, AgentSession, Message, ScriptedChatClient, run_log, tool, tool_call
-from nbagents.core.errors import SessionError
+from nbagents.core.errors import ConfigurationError, SessionError
 
 
 @pytest.fixture
@@ -60,6 +60,23 @@ async def test_the_answers_run_what_was_approved_and_tell_of_what_was_denied(ask
     results = {r.id: r.result for m in stored for r in m.results}
     assert results[first.id] == "removed a"
     assert results[second.id] == "Not run: the user denied this call: b is needed"
+
+
+@pytest.mark.parametrize(
+    "passed",
+    [lambda asked: asked[0], lambda asked: asked, lambda asked: ["and?", *asked], lambda asked: Message("user", asked)],
+)
+async def test_a_request_in_the_place_of_its_answer_is_an_error_at_the_call_and_the_calls_go_on_waiting(
+    ask, agent, removed, passed
+):
+    session = agent.create_session()
+    asked = (await ask(agent, "clean up", session=session)).approvals
+    for stream in (False, True):
+        with pytest.raises(ConfigurationError, match=r"request\.approve\(\) or request\.deny\(reason\)"):
+            agent.run(passed(asked), stream=stream, session=session)
+    assert len(agent.client.requests) == 1
+    await ask(agent, [one.approve() for one in asked], session=session)
+    assert removed == ["a", "b"]
 
 
 async def test_answers_that_are_missing_keep_the_run_waiting(ask, agent, removed):
