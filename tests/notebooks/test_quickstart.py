@@ -4,73 +4,25 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from nbagents.clients.local import local_extra_installed
 from nbagents.clients.weights import find_weights
-from tests.support.processes import isolated_environment
-from tests.support.tools import ROOT, check
+from tests.notebooks.execution import NOTEBOOKS, cell_with, code_cells, execute_copy, nbval, shapes, text_of
 
-COMMITTED = ROOT / "notebooks" / "quickstart.ipynb"
-SANITIZE = ROOT / "tests" / "nbval.cfg"
-NO_NETWORK = """
-import socket
-
-connect = socket.socket.connect
-
-
-def connect_here(self, address):
-    if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
-        raise OSError(f"no network in this test: {address}")
-    return connect(self, address)
-
-
-socket.socket.connect = connect_here
-"""
-
-
-def code_cells(document: Any) -> list[Any]:
-    return [cell for cell in document.cells if cell.cell_type == "code"]
+COMMITTED = NOTEBOOKS / "quickstart.ipynb"
 
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """The code cells of a copy that was run elsewhere, in a kernel that reaches nothing but this machine."""
-    home = tmp_path_factory.mktemp("home")
-    startup = home / "ipython" / "profile_default" / "startup"
-    startup.mkdir(parents=True)
-    (startup / "00-no-network.py").write_text(NO_NETWORK)
-    folder = tmp_path_factory.mktemp("elsewhere")
-    shutil.copy(COMMITTED, folder)
-    document = nbformat.read(folder / COMMITTED.name, as_version=4)
-    for cell in code_cells(document):
-        cell.outputs, cell.execution_count = [], None
-    client = NotebookClient(
-        document,
-        resources={"metadata": {"path": str(folder)}},
-        store_widget_state=False,
-        coalesce_streams=True,
-    )
-    environment = isolated_environment(home)
-    environment.pop("MPLBACKEND", None)  # that of a notebook
-    client.execute(env=environment)
+    """The code cells of a copy that was run elsewhere."""
+    cells, folder = execute_copy(COMMITTED, tmp_path_factory)
     assert sorted(os.listdir(folder)) == [COMMITTED.name]
-    return code_cells(document)
-
-
-def cell_with(cells: list[Any], words: str) -> Any:
-    (found,) = [cell for cell in cells if words in cell.source]
-    return found
-
-
-def text_of(cell: Any) -> str:
-    return "\n".join(output.get("text") or output["data"]["text/plain"] for output in cell.outputs)
+    return cells
 
 
 def test_it_is_one_short_story(executed: list[Any]) -> None:
@@ -134,16 +86,8 @@ def test_the_real_model_answers_or_the_cell_says_how_to_get_it(executed: list[An
 def test_the_committed_outputs_are_those_of_a_run(executed: list[Any]) -> None:
     committed = code_cells(nbformat.read(COMMITTED, as_version=4))
     assert [cell.source for cell in committed] == [cell.source for cell in executed]
-    shapes = [
-        [[sorted(output.get("data", {})) for output in cell.outputs] for cell in cells]
-        for cells in (committed, executed)
-    ]
-    assert shapes[0] == shapes[1]
+    assert shapes(committed) == shapes(executed)
 
 
 def test_nbval_finds_the_committed_outputs_again(tmp_path: Path) -> None:
-    said = check(
-        *("-m", "pytest", "--nbval", "--nbval-sanitize-with", SANITIZE, "--nbval-current-env"),
-        *("-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'nbval'}", COMMITTED.parent),
-    )
-    assert "passed" in said
+    assert "passed" in nbval(COMMITTED, tmp_path)
