@@ -68,6 +68,12 @@ class ScriptedChatClient(BaseChatClient):
     def __repr__(self) -> str:
         return f"ScriptedChatClient({len(self._replies)} replies)"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
     async def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the next reply."""
         pieces = self._pieces(self._next_reply(request), request)

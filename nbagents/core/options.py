@@ -21,6 +21,9 @@ class _Unset:
     def __deepcopy__(self, memo: dict[int, Any]) -> _Unset:
         return self
 
+    def __reduce__(self) -> str:
+        return "UNSET"
+
     def __bool__(self) -> bool:
         return False
 

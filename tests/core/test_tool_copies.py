@@ -97,3 +97,11 @@ async def test_a_tool_error_is_told_in_its_own_words(ask, hint):
         "There is no room on Friday. Try another one." if hint else "There is no room on Friday."
     ]
     assert response.messages[1].results[0].error
+
+
+def test_an_agent_that_is_pickled_goes_on_in_the_script_where_it_was():
+    agent = Agent(ScriptedChatClient(["one", "two"]), tools=[double], options={"seed": 1})
+    agent.run_sync("q")
+    twin = pickle.loads(pickle.dumps(agent))
+    assert (twin.run_sync("q").text, agent.run_sync("q").text) == ("two", "two")
+    assert (twin.tools, twin.options) == (agent.tools, agent.options)

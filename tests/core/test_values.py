@@ -319,4 +319,5 @@ def test_unset_is_one_object_everywhere():
     from copy import deepcopy
 
     assert deepcopy({"a": UNSET})["a"] is UNSET
+    assert pickle.loads(pickle.dumps({"a": UNSET}))["a"] is UNSET
     assert pickle.loads(pickle.dumps(Message("user", "x"))) == Message("user", "x")
