@@ -20,6 +20,7 @@ from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normal
 from nbagents.core.middleware import Middleware, MiddlewareChain
 from nbagents.core.options import TypedOptions, check_options, merge_options
 from nbagents.core.outputs import output_format
+from nbagents.core.pending import PendingResponse
 from nbagents.core.prices import has_price
 from nbagents.core.providers import ContextProvider, check_providers
 from nbagents.core.responses import AgentResponse
@@ -218,7 +219,7 @@ class Agent(BaseAgent):
             NBAgentsError: the run ended early; `response` has what there is.
         """
         reply = self._stream_of(self._prepare(messages, stream, options, settings))
-        return reply if stream else _awaited(reply)
+        return reply if stream else PendingResponse(reply.get_final_response)
 
     @overload  # type: ignore[override]  # as `run`
     def run_sync(
@@ -308,13 +309,13 @@ class Agent(BaseAgent):
             parent=parent,
         )
 
-    def tools_with(self, own: Iterable[Tool], more: Iterable[Any] | Any | None) -> dict[str, Tool]:
-        """Return the tools of a run by name: `own` and `more`, without functions where its client calls none.
+    def tools_with(self, present: Iterable[Tool], more: Iterable[Any] | Any | None) -> dict[str, Tool]:
+        """Return the tools of a run by name: those `present` and `more`, without functions where its client calls none.
 
         Raises:
             ConfigurationError: a tool that cannot be sent, or two of one name.
         """
-        chosen = tools_of_run(own, more)
+        chosen = tools_of_run(present, more, self.tools)
         if more is not None:
             self._check_tools(chosen.values())
         return usable(self.client, chosen)
@@ -370,10 +371,6 @@ class Agent(BaseAgent):
                         given += 1
 
         return ResponseStream(updates, finish, events=lambda: run_events(run), messages=messages)
-
-
-async def _awaited(reply: AgentStream) -> AgentResponse[Any]:
-    return await reply.get_final_response()
 
 
 def _without_answers(message: Message) -> Message | None:

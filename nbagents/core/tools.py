@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nbagents.core.schema import FunctionSchema
     from nbagents.core.sessions import AgentSession
 
-TOOL_SETTINGS = ("name", "description", "approval", "timeout", "strict", "concurrency")
 Approval = Literal["never", "always"] | Callable[[dict[str, Any]], bool]
 
 
@@ -211,11 +210,21 @@ class FunctionTool:
         """Return the tool under another name for the model; its id stays if it is in a group."""
         return self._changed(name=name)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that it was made with, by the names of the arguments."""
+        return {
+            "name": self.function_name,
+            "description": self._description,
+            "approval": self.approval,
+            "timeout": self.timeout,
+            "strict": self.strict,
+            "concurrency": self.concurrency,
+        }
+
     def with_settings(self, **settings: Any) -> FunctionTool:
         """Return the tool with other settings; those that are not given stay."""
-        kept = {name: getattr(self, name) for name in TOOL_SETTINGS if name not in ("name", "description")}
-        told = {"name": self.function_name, "description": self._description}
-        made = FunctionTool(self.function, **{**kept, **told, **settings})
+        made = FunctionTool(self.function, **{**self.settings, **settings})
         if "concurrency" not in settings:
             made._limit = self._limit
         return self._changed(**{**vars(made), "group": self.group, "owner": self.owner, "_names": self._names})

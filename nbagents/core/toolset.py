@@ -6,7 +6,7 @@ import functools
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nbagents.core import callables
@@ -21,35 +21,32 @@ Tool = FunctionTool | HostedTool
 def collect_tools(tools: Iterable[Any] | Any | None) -> list[Tool]:
     """Return `tools` as a list of tools: functions are wrapped, objects give their `@tool` methods.
 
-    A function from the same place as an earlier one of its name (its cell was run again) replaces it, and so does a
-    hosted tool. Methods of different objects live together: `FunctionTool` tells what they are called.
+    Methods of different objects live together: `FunctionTool` tells what they are called. What is given twice is there
+    once, and the later of two hosted tools of one name counts.
 
     Raises:
         ConfigurationError: something that is no tool, or two different tools of one name.
     """
-    if tools is None:
-        return []
-    if not isinstance(tools, list | tuple) and _is_one_tool(tools):
-        tools = [tools]
-    found: dict[str, Tool] = {}
-    owners: dict[str, FunctionTool] = {}
-    for one in (one for item in tools for one in _tools_of(item)):
-        if isinstance(one, FunctionTool) and one.group:
-            one = _in_free_group(one, owners)
-        key = one.tool_id if isinstance(one, FunctionTool) else one.name
-        known = found.get(key)
-        if known is not None and _origin(known) != _origin(one):
-            raise _clash(key, known, one)
-        found[key] = one
-    return _named_apart(list(found.values()))
+    return _named_apart(_joined([_listed(tools)]))
 
 
-def tools_of_run(own: Iterable[Tool], more: Iterable[Any] | Any | None) -> dict[str, Tool]:
-    """Return the tools that a run begins with by name: the agent's `own`, and `more` that are given for it."""
-    own = list(own)
-    if more is None and all(isinstance(one, FunctionTool | HostedTool) for one in own):
-        return {one.name: one for one in own}
-    return {one.name: one for one in collect_tools([*own, *collect_tools(more)])}
+def tools_of_run(
+    present: Iterable[Tool], more: Iterable[Any] | Any | None, own: Iterable[Tool] = ()
+) -> dict[str, Tool]:
+    """Return the tools of a run by name: those that are `present`, and `more`.
+
+    A function or object of `more` from the same place as one of the agent's `own` replaces it: its cell was run again.
+    """
+    present = list(present)
+    if more is None and all(isinstance(one, FunctionTool | HostedTool) for one in present):
+        named = {one.name: one for one in present}
+        if len(named) == len(present):
+            return named
+    known = [one for one in own if isinstance(one, FunctionTool)]
+    replaceable = [one for one in present if any(_is_same(one, other) for other in known)]
+    others = [one for one in present if not any(one is other for other in replaceable)]
+    joined = _joined([replaceable, [*others, *collect_tools(more)]])
+    return {one.name: one for one in _named_apart(joined)}
 
 
 def find_tool(tools: Mapping[str, Tool], name: str) -> FunctionTool | None:
@@ -126,6 +123,35 @@ def named_choice(choice: Mapping[str, Any], tools: Mapping[str, Tool]) -> Mappin
     return {**choice, "function": {**function, "name": named.name}}
 
 
+def _listed(tools: Iterable[Any] | Any | None) -> list[Any]:
+    """The items of `tools`, each once; one tool alone is a list of one."""
+    if tools is None:
+        return []
+    if not isinstance(tools, list | tuple) and _is_one_tool(tools):
+        return [tools]
+    items = list(tools)
+    return list({id(item): item for item in items}.values())
+
+
+def _joined(lists: Sequence[Iterable[Any]]) -> list[Tool]:
+    """The tools of all `lists`, by their ids; those of a later list replace what was defined in the same place."""
+    found: dict[str, Tool] = {}
+    owners: dict[str, object] = {}
+    for items in lists:
+        earlier = dict(found)
+        earlier_owners = dict(owners)
+        for one in (one for item in items for one in _tools_of(item)):
+            if isinstance(one, FunctionTool) and one.group:
+                one = _in_free_group(one, owners, earlier_owners)
+            key = one.tool_id if isinstance(one, FunctionTool) else one.name
+            known = found.get(key)
+            replaces = known is not None and earlier.get(key) is known and _origin(known) == _origin(one)
+            if known is not None and not replaces and not _is_same(known, one):
+                raise _clash(key, known, one)
+            found[key] = one
+    return list(found.values())
+
+
 def _is_one_tool(item: Any) -> bool:
     """Whether it is meant as one tool; what is no tool at all is named as a whole too."""
     if isinstance(item, FunctionTool | str | bytes | Mapping) or not isinstance(item, Iterable):
@@ -158,18 +184,24 @@ def _methods_of(item: Any) -> list[str]:
     return [name for name in names if isinstance(getattr(type(item), name, None), FunctionTool)]
 
 
-def _in_free_group(one: FunctionTool, owners: dict[str, FunctionTool]) -> FunctionTool:
-    """Return `one` in the first group of its name, `Menu`, `Menu_2`, ..., that is free or of the same object."""
+def _in_free_group(one: FunctionTool, owners: dict[str, object], earlier: Mapping[str, object]) -> FunctionTool:
+    """Return `one` in the first group of its name, `Menu`, `Menu_2`, ..., that is free or of the same object.
+
+    The group of an object of an `earlier` list, whose class has been defined again in its cell, is free.
+    """
     group, number = one.group or "", 1
-    while (first := owners.setdefault(group, one)) is not one and not _same_owner(first.owner, one.owner):
+    while (owner := owners.get(group, one.owner)) is not one.owner and not (
+        owner is earlier.get(group) and _is_defined_again(owner, one.owner)
+    ):
         number += 1
         group = f"{one.group}_{number}"
+    owners[group] = one.owner
     return one if group == one.group else one.in_group(group)
 
 
-def _same_owner(one: Any, other: Any) -> bool:
-    """Whether both are one object, or the class of the other has been defined again in its cell."""
-    return one is other or (type(one) is not type(other) and _place_of(type(one)) == _place_of(type(other)))
+def _is_defined_again(owner: object, later: object) -> bool:
+    """Whether the class of `later` has been defined where that of `owner` was."""
+    return type(owner) is not type(later) and _place_of(type(owner)) == _place_of(type(later))
 
 
 def _place_of(kind: type) -> tuple[str, str]:
@@ -178,6 +210,16 @@ def _place_of(kind: type) -> tuple[str, str]:
 
 def _origin(one: Tool) -> tuple[str, str]:
     return one.origin if isinstance(one, FunctionTool) else ("", "a hosted tool")
+
+
+def _is_same(one: Tool, other: Tool) -> bool:
+    """Whether both call one function and treat it alike; hosted tools of one name do."""
+    if not isinstance(one, FunctionTool) or not isinstance(other, FunctionTool):
+        return type(one) is type(other)
+    routines = inspect.isroutine(one.function) and inspect.isroutine(other.function)
+    is_one_function = one.function is other.function or (routines and one.function == other.function)
+    is_one_method = one.owner is not None and one.owner is other.owner and one.origin == other.origin
+    return (is_one_function or is_one_method) and one.settings == other.settings
 
 
 def _named_apart(tools: list[Tool]) -> list[Tool]:
@@ -199,7 +241,8 @@ def _qualified(one: FunctionTool) -> str:
 
 
 def _clash(name: str, one: Tool, other: Tool) -> ConfigurationError:
-    places = [".".join(part for part in _origin(tool) if part) for tool in (one, other)]
+    first, second = (".".join(part for part in _origin(tool) if part) for tool in (one, other))
+    places = f"{first} and {second}" if first != second else f"both are {first}, but not the same or not set alike"
     return ConfigurationError(
-        f"Two tools are called {name!r}: {places[0]} and {places[1]}.", hint="Rename one with @tool(name=...)."
+        f"Two tools are called {name!r}: {places}.", hint="Rename one with @tool(name=...), or leave one out."
     )

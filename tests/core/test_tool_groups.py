@@ -84,7 +84,7 @@ def test_an_object_that_is_given_twice_is_there_once_and_names_stay_when_tools_a
     assert once[0].definition.name == "MenuPlugin-get_specials"
 
 
-def test_a_class_that_is_defined_again_in_its_cell_replaces_its_object():
+async def test_an_object_of_a_class_that_is_defined_again_in_its_cell_replaces_that_of_the_agent(ask):
     def define(answer):
         class Cell:
             @tool
@@ -94,8 +94,12 @@ def test_a_class_that_is_defined_again_in_its_cell_replaces_its_object():
 
         return Cell()
 
-    (one,) = collect_tools([define("old"), define("new")])
-    assert (one.name, one.tool_id, one()) == ("ask", "Cell.ask", "new")
+    client = ScriptedChatClient([[tool_call("ask")], "ok"])
+    response = await ask(Agent(client, tools=define("old")), "q", tools=define("new"))
+    assert response.messages[1].results[0].result == "new"
+    assert [one.name for one in client.requests[0].tools] == ["ask"]
+    both = collect_tools([define("first"), define("second")])
+    assert [(one.tool_id, one()) for one in both] == [("Cell.ask", "first"), ("Cell_2.ask", "second")]
 
 
 def test_a_group_may_have_a_name_of_its_own_and_every_name_is_one_that_services_take():

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import nbagents
-from nbagents import Agent, ScriptedChatClient, run_log, tool, tool_call
+from nbagents import Agent, ContextProvider, ScriptedChatClient, run_log, tool, tool_call
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.tools import FunctionTool
 from nbagents.core.toolset import collect_tools
@@ -277,22 +277,80 @@ def test_an_object_gives_its_tool_methods():
     assert soup.special.definition.parameters["properties"] == {}
 
 
-def test_a_tool_of_a_rerun_cell_replaces_the_old_one_and_another_of_that_name_is_an_error():
-    def define():
-        def f() -> int:
-            """One."""
-            return 1
+def of_factory(answer):
+    def lookup() -> str:
+        """Look up."""
+        return answer
 
-        return f
+    return lookup
 
-    assert len(collect_tools([define(), define()])) == 1
 
-    def g() -> int:
-        """Another."""
-        return 2
+class Answers:
+    """Objects that are called, all of one class."""
 
-    with pytest.raises(ConfigurationError, match="Two tools"):
-        collect_tools([define(), FunctionTool(g, name="f")])
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __call__(self) -> str:
+        """Look up."""
+        return self.answer
+
+
+def agent_named(description):
+    return Agent(ScriptedChatClient(["ok"]), name="one", description=description)
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        lambda: [of_factory(1), of_factory(2)],
+        lambda: [of_factory(1), tool(of_factory(2))],
+        lambda: [Answers(1), Answers(2)],
+        lambda: [agent_named("a"), agent_named("b")],
+        lambda: [of_factory(1), FunctionTool(lambda: 1, name="lookup")],
+        lambda: [tool(approval="always")(result_of), result_of],
+    ],
+)
+async def test_two_different_tools_of_one_name_in_one_list_are_an_error(tools):
+    agent = Agent(ScriptedChatClient([]))
+    for given in (lambda: Agent(ScriptedChatClient([]), tools=tools()), lambda: agent.run("q", tools=tools())):
+        with pytest.raises(ConfigurationError, match=r"Two tools are called .* Rename one"):
+            given()
+    agent.tools += [tool(one) for one in tools() if not isinstance(one, Agent)]
+    if agent.tools:
+        with pytest.raises(ConfigurationError, match="Two tools are called"):
+            agent.run("q")
+
+
+def test_what_is_given_twice_is_there_once():
+    lookup, child, answers = of_factory(1), agent_named("a"), Answers(1)
+    given = [lookup, lookup, tool(lookup), child, child, answers, tool(answers)]
+    assert [one.name for one in collect_tools(given)] == ["lookup", "one", "Answers"]
+
+
+@pytest.mark.parametrize("by", ["run", "provider", "agent"])
+async def test_the_function_of_a_rerun_cell_replaces_that_of_the_agent(ask, by):
+    class Gives(ContextProvider):
+        async def before_run(self, context):
+            self.add(context, tools=of_factory("new"))
+
+    client = ScriptedChatClient([[tool_call("lookup")], "ok"])
+    agent = Agent(client, tools=[of_factory("old")], context_providers=[Gives()] if by == "provider" else [])
+    if by == "agent":
+        agent = Agent(client, tools=[of_factory("new")])
+    response = await ask(agent, "q", tools=[of_factory("new")] if by == "run" else None)
+    assert response.messages[1].results[0].result == "new"
+    assert len(client.requests[0].tools) == 1
+
+
+async def test_tools_of_two_providers_do_not_replace_each_other(ask):
+    class Gives(ContextProvider):
+        async def before_run(self, context):
+            self.add(context, tools=of_factory("new"))
+
+    agent = Agent(ScriptedChatClient(["ok"]), tools=[of_factory("old")], context_providers=[Gives(), Gives()])
+    with pytest.raises(ConfigurationError, match="Two tools are called 'lookup'"):
+        await ask(agent, "q")
 
 
 @pytest.mark.parametrize(
