@@ -34,6 +34,8 @@ async def items_in_time(deadline: float, source: AsyncGenerator[T, None]) -> Asy
     """Yield from `source` until the moment `deadline`; what the consumer does between two items is not counted."""
     async with aclosing(source):
         while True:
+            if time.monotonic() >= deadline:  # a source without pauses gives no limit the time to strike
+                raise timed_out()
             try:
                 item = await in_time(deadline, anext(source))
             except StopAsyncIteration:

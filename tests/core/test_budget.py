@@ -171,6 +171,18 @@ async def test_the_duration_ends_what_is_under_way(ask, what):
     let_go.set()
 
 
+async def test_the_duration_ends_a_reply_without_pauses_and_end(ask):
+    class Endless(BaseChatClient):
+        async def generate(self, request):
+            for _ in range(1_000_000):
+                yield ChatResponseUpdate((TextContent("on "),))
+
+    with pytest.raises(RunTimeoutError) as caught:
+        await ask(Agent(Endless()), "q", budget=RunBudget(max_duration_ms=50))
+    assert caught.value.response.text.startswith("on on ")
+    assert caught.value.response.stop_reason == "timeout"
+
+
 @pytest.mark.parametrize("waits", ["history", "provider", "before the model", "after the model"])
 async def test_the_duration_ends_what_stands_around_the_model_too(ask, waits):
     """A storage, a provider and middleware that wait: middleware may clean up, and the session can be used."""
