@@ -51,7 +51,7 @@ class PendingResponse(Coroutine[Any, Any, R_co]):
         reason = (
             f"this run was not awaited yet: {_ADVICE}" if self._work is None else "the response is what `await` gave"
         )
-        raise AttributeError(f"There is no {name!r} here, {why}.", name=name, obj=self)
+        raise AttributeError(f"There is no {name!r} here, {reason}.", name=name, obj=self)
 
     def __reduce__(self) -> str:
         raise TypeError(f"A run cannot be copied or pickled before it has answered: {_ADVICE}.")
