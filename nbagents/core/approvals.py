@@ -123,6 +123,6 @@ def _refuse(run: RunContext, call: FunctionCall, answer: ApprovalResponse | None
         text = "Not run: nobody approved this call."
     else:
         text = f"Not run: the user denied this call{f': {answer.reason}' if answer.reason else '.'}"
-    result = FunctionResult(call.call_id, call.name, text, call.id, error=text)
+    result = FunctionResult(call.call_id, call.name, text, call.id, error=text, denied=True)
     run.results[call.id] = result
     return run.tool_failed(call, result, status="denied")

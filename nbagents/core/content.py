@@ -93,6 +93,7 @@ class FunctionResult(Piece):
         interrupted: the run ended before the function had; `result` says so.
         items: images and files that it returned; `result` names them.
         value: the object that the function returned; it is never stored.
+        denied: the function was not called, since a person did not allow it; `error` says so.
     """
 
     type: ClassVar[str] = "function_result"
@@ -104,6 +105,7 @@ class FunctionResult(Piece):
     interrupted: bool = False
     items: tuple[DataContent, ...] = ()
     value: Any = field(default=None, compare=False, repr=False)
+    denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

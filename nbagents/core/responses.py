@@ -180,6 +180,10 @@ class AgentResponse(ChatResponse, Generic[T]):
     stop_reason: str | None = None
     warnings: list[str] = field(default_factory=list, compare=False)
 
+    def __str__(self) -> str:
+        """The text; of a response that waits for a person also what for."""
+        return face("response.mimebundle")(self)["text/plain"] if self.approvals else self.text
+
     @property
     def approvals(self) -> list[ApprovalRequest]:
         """The calls that wait for a person: answer with `agent.run([a.approve(), ...], session=response.session)`."""

@@ -25,6 +25,7 @@ OUTPUT_CHARACTERS = 20_000
 
 STATUS_WORDS = {
     "running": ("…", "running"),
+    "waits": ("…", "waits for approval"),
     "ok": ("✓", "done"),
     "error": ("✗", "failed"),
     "invalid": ("✗", "refused"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Self
 
-from nbagents.core.content import ReasoningContent, RefusalContent, TextContent
+from nbagents.core.content import ApprovalRequest, FunctionResult, ReasoningContent, RefusalContent, TextContent
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
 from nbagents.core.usage import Usage
@@ -55,6 +55,7 @@ class Transcript:
         self._news: list[Patch] = []
         self._cards: dict[str, int] = {}
         self._approvals: dict[str, int] = {}
+        self._asked: set[str] = set()
         self._growing: set[int] = set()
         self._assistant: int | None = None
         self._reasoning: int | None = None
@@ -65,10 +66,13 @@ class Transcript:
     @classmethod
     def from_messages(cls, messages: Iterable[Message]) -> Self:
         """Draw what a session has stored."""
-        transcript = cls()
+        transcript, messages = cls(), list(messages)
+        transcript._asked = {r.call.id for message in messages for r in _requests(message)}
         for message in messages:
             transcript._draw_message(message)
         transcript._close_texts()
+        if any(_request(item) for item in transcript._items):
+            transcript._leave_cards("waits")
         return transcript
 
     def apply(self, event: RunEvent) -> None:
@@ -204,12 +208,7 @@ class Transcript:
 
     def _on_run_ended(self, payload: dict[str, Any]) -> None:
         self._close_texts()
-        for key in self._cards.values():
-            item = self._items[key]
-            if isinstance(item, ToolItem) and item.status == "running":
-                item.status = "cancelled"
-                self._redraw(key)
-        self._cards.clear()
+        self._leave_cards("waits" if payload["stop_reason"] == "approval_required" else "cancelled")
         if payload["stop_reason"] in _ENDINGS:
             tone, title = _ENDINGS[payload["stop_reason"]]
             error = payload["error"] or {}
@@ -233,9 +232,7 @@ class Transcript:
             return
         self._author = message.author_name or self._author
         for result in message.results:
-            status = "cancelled" if result.interrupted else "error" if result.error else "ok"
-            outcome = {"error": result.error} if result.error else {"result": result.result}
-            self._finish_card({"id": result.id, "tool_id": result.name}, status=status, **outcome)
+            self._draw_result(result)
         if message.role != "assistant":
             return
         for content in message.contents:
@@ -247,9 +244,23 @@ class Transcript:
                 self._add(NoteItem("quiet", "Declined:", content.text))
         self._close_texts()
         for call in message.calls:
-            self._cards[call.id] = self._add(ToolItem(call.name, call.arguments))
+            if call.id not in self._asked:
+                self._cards[call.id] = self._add(ToolItem(call.name, call.arguments))
+        for request in _requests(message):
+            self._approvals[request.id] = self._add(ApprovalItem(request.id, request.call.name, request.call.arguments))
         if message.interrupted:
             self._add(NoteItem("quiet", "Interrupted."))
+
+    def _draw_result(self, result: FunctionResult) -> None:
+        if (asked := self._approvals.get(result.id)) is not None:
+            self._settle_approval(result.id, "denied" if result.denied else "approved")
+            item = self._items[asked]
+            if isinstance(item, ApprovalItem) and not result.denied:
+                self._cards[result.id] = self._add(ToolItem(item.name, item.arguments))
+        status = "cancelled" if result.interrupted else "error" if result.error else "ok"
+        outcome = {"error": result.error} if result.error else {"result": result.result}
+        status = "denied" if result.denied else status
+        self._finish_card({"id": result.id, "tool_id": result.name}, status=status, **outcome)
 
     def _draw_rest_of(self, message: Message) -> None:
         """Draw what of a message was not streamed: a refusal, or an answer that was put in its place."""
@@ -342,6 +353,15 @@ class Transcript:
         item.duration_s = payload.get("duration_s")
         self._redraw(key)
 
+    def _leave_cards(self, status: str) -> None:
+        """Nothing runs any more: the cards that have no outcome get this one."""
+        for key in self._cards.values():
+            item = self._items[key]
+            if isinstance(item, ToolItem) and item.status == "running":
+                item.status = status
+                self._redraw(key)
+        self._cards.clear()
+
     def _settle_approval(self, request_id: str, outcome: str) -> None:
         key = self._approvals.get(request_id)
         if key is not None:
@@ -353,3 +373,7 @@ class Transcript:
 
 def _request(item: Item) -> Patch:
     return {"request": item.request_id} if isinstance(item, ApprovalItem) and item.outcome == "waits" else {}
+
+
+def _requests(message: Message) -> list[ApprovalRequest]:
+    return [content for content in message.contents if isinstance(content, ApprovalRequest)]

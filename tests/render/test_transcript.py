@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbagents import Agent, Message, RunBudget, ScriptedChatClient, ToolContext, run_log, tool, tool_call
+from nbagents import Agent, AgentResponse, Message, RunBudget, ScriptedChatClient, ToolContext, run_log, tool, tool_call
 from nbagents.core.content import FunctionCall, FunctionResult, ReasoningContent, RefusalContent
 from nbagents.core.errors import NBAgentsError, ServerError
 from nbagents.core.events import RunEvent
@@ -314,3 +315,55 @@ def test_the_lasting_html_reads_well_without_a_style():
     assert [e.text for e in root.walk() if e.tag == "strong"] == ["You:", "helper:", "Hi"]
     assert [e.text for e in root.walk() if e.tag == "pre"] == ['{\n  "a": 1\n}', "3"]
     assert "✓ done" in root.text
+
+
+FORMS = ["text/html", "text/markdown", "text/plain"]
+
+
+async def run_in(streamed, agent, messages, **settings):
+    if streamed:
+        return await agent.run(messages, stream=True, **settings).get_final_response()
+    return await agent.run(messages, **settings)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_response_that_waits_for_a_person_says_so_and_how_to_answer(streamed):
+    script = [["Sure. ", tool_call("remove", path="a"), tool_call("remove", path="b")], "Done."]
+    agent = Agent(ScriptedChatClient(script), tools=[remove])
+    waiting = await run_in(streamed, agent, "clean up")
+    shown = waiting._repr_mimebundle_()
+    for form in FORMS:
+        told = html.unescape(shown[form]).replace("\\", "")
+        assert told.count("Waits for approval:") == 2
+        assert "running" not in told
+        assert '"path": "a"' in told
+        assert "agent.run_sync([r.approve() for r in response.approvals], session=response.session)" in told
+    assert str(waiting) == shown["text/plain"]
+
+    first, second = waiting.approvals
+    done = await run_in(streamed, agent, [first.approve(), second.deny("keep it")], session=waiting.session)
+    shown = done._repr_mimebundle_()
+    for form in FORMS:
+        assert "denied" in shown[form]
+        assert "failed" not in shown[form]
+        assert "keep it" in shown[form]
+    assert str(done) == "Done."
+    again = AgentResponse.from_dict(json.loads(json.dumps(done.to_dict())))
+    assert again._repr_mimebundle_() == shown
+
+    whole = Transcript.from_messages([*waiting.messages, *done.messages]).to_text().splitlines()
+    assert whole[1:3] == ['[Approved: remove({"path": "a"})]', '[Denied: remove({"path": "b"})]']
+    stored = Transcript.from_messages(await agent.thread(waiting.session).get_messages()).to_text()
+    assert '[tool remove({"path": "b"}) denied: ' in stored
+
+
+async def test_a_call_of_an_agent_that_waits_for_a_person_waits_itself():
+    child = Agent(ScriptedChatClient([[tool_call("remove", path="a")]]), name="child", description="Do.", tools=remove)
+    agent = Agent(ScriptedChatClient([[tool_call("child", messages="go")]]), tools=child)
+    response = await agent.run("clean up")
+    log = Transcript()
+    for event in run_log().get(response.run_id).events:
+        log.apply(event)
+    for text in (str(response), log.to_text()):
+        assert '[tool child({"messages": "go"}) waits for approval]' in text
+        assert '[Waits for approval: remove({"path": "a"})]' in text
