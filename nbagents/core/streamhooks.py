@@ -76,5 +76,5 @@ class OneByOne:
 
 
 async def outcome(value: Any) -> Any:
-    """Return `value`, awaited where it is awaitable."""
-    return await value if inspect.isawaitable(value) else value
+    """Return `value`, awaited where it is awaitable; a stream is passed on to whoever iterates it."""
+    return await value if inspect.isawaitable(value) and not hasattr(type(value), "__aiter__") else value

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from types import AsyncGeneratorType, TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from nbagents import loop as loops
 from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
@@ -106,8 +106,20 @@ class ResponseStream(Generic[U_co, R_co]):
             stream._hooks.cleanup.append(awaitable.close)  # it may never have been awaited
         return stream
 
+    def __repr__(self) -> str:
+        state = "ended" if self._ended or _has_ended(self._iterator) else f"read as {self._taken}"
+        return f"<ResponseStream: {'not read yet' if not self._ended and self._taken is None else state}>"
+
     def __aiter__(self) -> Consumer[U_co]:
         return Consumer(self, self._take("updates", self._source))
+
+    if not TYPE_CHECKING:  # for people: a type checker says by itself that these do not exist
+
+        def __iter__(self):
+            raise _wrongly_read()
+
+        def __await__(self):
+            raise _wrongly_read()
 
     def events(self) -> Consumer[Any]:
         """Iterate the events of the run instead of its updates, deltas included. Transform hooks do not see them.
@@ -360,6 +372,17 @@ class Consumer(Generic[U_co]):
 def _is_suspended(iterator: AsyncGenerator[Any, None] | None) -> bool:
     """Whether `iterator` has begun, has not ended and is not being run or closed just now."""
     return isinstance(iterator, AsyncGeneratorType) and iterator.ag_frame is not None and not iterator.ag_running
+
+
+def _has_ended(iterator: AsyncGenerator[Any, None] | None) -> bool:
+    return isinstance(iterator, AsyncGeneratorType) and iterator.ag_frame is None
+
+
+def _wrongly_read() -> ConfigurationError:
+    return ConfigurationError(
+        "A ResponseStream is read with `async for`.",
+        hint="Without `await` use agent.stream_sync(...); the whole response is `await stream.get_final_response()`.",
+    )
 
 
 def _check_unread(iterator: AsyncGenerator[Any, None]) -> None:

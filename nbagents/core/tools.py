@@ -290,7 +290,7 @@ class FunctionTool:
     async def _result_of(self, call: Callable[[], Any]) -> Any:
         async with asyncio.timeout(self.timeout):
             result = call() if callables.is_async(self.function) or stays_here() else await run_in_thread(call)
-            if inspect.isawaitable(result):
+            if inspect.isawaitable(result) and not hasattr(type(result), "__aiter__"):
                 result = await result
             if hasattr(type(result), "__aiter__"):
                 result = await collected(result)

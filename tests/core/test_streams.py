@@ -546,3 +546,35 @@ async def test_a_client_is_one_async_generator():
     assert (await Echo().get_response("x")).messages == [Message("assistant", "x")]
     assert await texts(Echo().get_response("x", stream=True)) == ["x"]
     assert (await Echo().as_agent().run("x")).text == "x"
+
+
+async def test_a_stream_that_is_read_in_the_wrong_way_names_the_right_ones():
+    stream = agent_stream("one two")
+    assert repr(stream) == "<ResponseStream: not read yet>"
+    told = r"`async for`.*stream_sync.*get_final_response\(\)"
+    with pytest.raises(ConfigurationError, match=told):
+        list(stream)
+    with pytest.raises(ConfigurationError, match=told):
+        await stream
+    async for _ in stream:
+        assert repr(stream) == "<ResponseStream: read as updates>"
+    assert repr(stream) == "<ResponseStream: ended>"
+    assert (await stream.get_final_response()).text == "one two"
+    left = agent_stream("one two")
+    await left.aclose()
+    assert repr(left) == "<ResponseStream: ended>"
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_stream_that_a_tool_or_a_hook_returns_is_iterated_and_not_awaited(is_async):
+    async def later():
+        return agent_stream("one two")
+
+    def now():
+        return agent_stream("one two")
+
+    client = ScriptedChatClient([[tool_call("later" if is_async else "now")], "ok"])
+    response = await Agent(client, tools=[later, now]).run("q")
+    assert "two" in str(response.messages[1].results[0].result)
+    streams = [item async for item in agent_stream("a").map(lambda _: now())]
+    assert "".join([update.text async for update in streams[0]]) == "one two"
