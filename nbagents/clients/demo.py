@@ -10,6 +10,7 @@ from typing import Any
 
 from nbagents.clients.scripted import ScriptedChatClient, ScriptedReply
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate, Message
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.content import FunctionCall, FunctionResult
 from nbagents.core.outputs import output_format
 from nbagents.core.tools import ToolDefinition
@@ -38,6 +39,7 @@ class DemoChatClient(BaseChatClient):
     model: str = "demo"
     provider = "demo"
 
+    @exact_arguments()
     def __init__(self, *, delay: float = 0.02) -> None:
         self.delay = delay
 

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from nbagents.clients.prompted_tools import generate_with_prompted_tools
 from nbagents.clients.weights import check_weights, find_weights
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.secrets import register_secret
@@ -51,6 +52,7 @@ class LocalChatClient(BaseChatClient):
 
     provider = "local"
 
+    @exact_arguments()
     def __init__(
         self,
         model_path: str | Path | None = None,

@@ -16,6 +16,7 @@ from nbagents.clients.endpoints import ApiKey, Secret, find_endpoint
 from nbagents.clients.openai_errors import CallFacts, invalid_reply, model_error, reported_error
 from nbagents.clients.server_events import EventReader
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.concurrency import ConcurrencyLimit
 from nbagents.core.errors import (
     ConfigurationError,
@@ -69,6 +70,7 @@ class OpenAIChatClient(BaseChatClient):
     provider = "openai"
     host: str | None = None
 
+    @exact_arguments()
     def __init__(
         self,
         model: str,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nbagents.clients.tape import AnyChatClient, RecordingMode, Tape
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.hosted import HostedTool, can_send
 
@@ -45,6 +46,7 @@ class RecordedChatClient(BaseChatClient):
 
     provider = "recorded"
 
+    @exact_arguments()
     def __init__(
         self,
         path: str | Path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -10,6 +11,7 @@ from itertools import count
 from typing import Any
 
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate, Usage
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.content import Content, FunctionCall, TextContent, UsageContent
 from nbagents.core.errors import ConfigurationError
 
@@ -52,12 +54,15 @@ class ScriptedChatClient(BaseChatClient):
 
     provider = "scripted"
 
+    @exact_arguments()
     def __init__(self, replies: Iterable[ScriptedReply], *, delay: float = 0.0, model: str = "scripted") -> None:
-        if isinstance(replies, str):
+        if isinstance(replies, str) or not isinstance(replies, Iterable):
+            given = repr(replies) if isinstance(replies, str) else "..."
             raise ConfigurationError(
-                "replies is a list with one item for each model request.", hint=f"Use [{replies!r}]."
+                f"replies is a list with one item for each model request, not {type(replies).__name__}.",
+                hint=f"Use [{given}].",
             )
-        if delay < 0:
+        if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay < math.inf:
             raise ConfigurationError(f"delay is a number of seconds from 0, not {delay!r}.")
         self._replies = list(replies)
         self._lock = threading.Lock()

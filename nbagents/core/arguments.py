@@ -54,11 +54,15 @@ def exact_arguments(settings: type | None = None) -> Callable[[F], F]:
         @wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
             if not known.issuperset(kwargs):
-                raise _unknown(called, next(name for name in kwargs if name not in known), signature)
+                unknown = next(name for name in kwargs if name not in known)
+                args, kwargs = (), {}  # a traceback with variables must not show a key, here and below
+                raise _unknown(called, unknown, signature)
             try:
                 return function(*args, **kwargs)
-            except TypeError:
-                if (misfit := _misfit(signature, args, kwargs)) is None:
+            except BaseException as error:
+                misfit = _misfit(signature, args, kwargs) if isinstance(error, TypeError) else None
+                args, kwargs = (), {}
+                if misfit is None:
                     raise
                 raise ConfigurationError(f"{called}: {misfit}.") from None
 

@@ -16,6 +16,7 @@ from functools import partial
 from io import FileIO
 from pathlib import Path
 
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError, SessionError
 from nbagents.core.history import HistoryProvider
 from nbagents.core.messages import Message
@@ -59,6 +60,7 @@ class FileHistoryProvider(HistoryProvider):
         'trip.jsonl'
     """
 
+    @exact_arguments()
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
             raise ConfigurationError(f"folder must be the path of a folder, not {folder!r}.")

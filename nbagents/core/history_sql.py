@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError, SessionError
 from nbagents.core.history import HistoryProvider
 from nbagents.core.messages import Message
@@ -41,6 +42,7 @@ class SQLHistoryProvider(HistoryProvider):
         ['Hi', 'Hello!', 'Still there?']
     """
 
+    @exact_arguments()
     def __init__(self, url: str = "sqlite:///chat.db") -> None:
         if not isinstance(url, str):
             raise ConfigurationError(f"url must be the address of a database, not {type(url).__name__}.")

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.content import (
     ApprovalRequest,
     ApprovalResponse,
@@ -62,6 +63,7 @@ class Message:
     wire: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """A place where chat clients keep the form in which they send this message, by their own key."""
 
+    @exact_arguments()
     def __init__(
         self,
         role: Role,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.ids import new_id
 from nbagents.core.state import decode_state, encode_state
@@ -38,6 +39,7 @@ class AgentSession:
         'trip'
     """
 
+    @exact_arguments()
     def __init__(
         self,
         session_id: str | None = None,

@@ -1,10 +1,23 @@
 """A wrong argument is one error at the call that names the right one."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 
-from nbagents import Agent, BaseAgent, RunBudget, ScriptedChatClient
+from nbagents import (
+    Agent,
+    AgentSession,
+    BaseAgent,
+    FileHistoryProvider,
+    LocalChatClient,
+    Message,
+    OpenAIChatClient,
+    RecordedChatClient,
+    RunBudget,
+    ScriptedChatClient,
+    SQLHistoryProvider,
+)
 from nbagents.core.arguments import RunSettings, exact_arguments
 from nbagents.core.errors import ConfigurationError
 
@@ -30,11 +43,47 @@ AGENT = Agent(CLIENT, "Help.")
         (AGENT.stream_sync, {"stream": True}, "Agent.stream_sync has no argument 'stream'"),
         (AGENT.start, {"onmessage": print}, "'on_message'"),
         (lambda **k: CLIENT.get_response("q", **k), {"strem": True}, "'stream'"),
+        (OpenAIChatClient, {"model": "m", "base_ulr": "x"}, "OpenAIChatClient has no argument 'base_ulr'.*'base_url'"),
+        (OpenAIChatClient, {}, "OpenAIChatClient: missing a required argument: 'model'"),
+        (lambda **k: ScriptedChatClient([], **k), {"dealy": 1}, "ScriptedChatClient has no argument 'dealy'.*'delay'"),
+        (LocalChatClient, {"n_ctxt": 1}, "LocalChatClient has no argument 'n_ctxt'.*'n_ctx'"),
+        (lambda **k: RecordedChatClient("x.jsonl", **k), {"mod": "auto"}, "RecordedChatClient has no argument 'mod'"),
+        (FileHistoryProvider, {"foldr": "x"}, "FileHistoryProvider has no argument 'foldr'.*'folder'"),
+        (SQLHistoryProvider, {"ulr": "sqlite://"}, "SQLHistoryProvider has no argument 'ulr'.*'url'"),
+        (lambda **k: Message("user", **k), {"content": "x"}, "Message has no argument 'content'.*'contents'"),
+        (Message, {}, "Message: missing a required argument: 'role'"),
+        (AgentSession, {"sesion_id": "x"}, "AgentSession has no argument 'sesion_id'.*'session_id'"),
     ],
 )
 def test_an_argument_that_does_not_exist_names_the_one_that_was_meant(call, settings, told):
     with pytest.raises(ConfigurationError, match=told):
         call(**settings)
+
+
+@pytest.mark.parametrize("wrong", [{"base_ulr": "x"}, {"max_retries": -1}, {"positional": True}])
+def test_no_variable_of_the_traceback_shows_the_key_beside_a_wrong_argument(wrong):
+    key = "sk-" + "k1" * 20
+    with pytest.raises(ConfigurationError) as caught:
+        OpenAIChatClient("m", key) if "positional" in wrong else OpenAIChatClient("m", api_key=key, **wrong)
+    shown = [entry.frame.f_locals for entry in caught.traceback if entry.path != Path(__file__)]
+    assert shown
+    assert key not in repr(shown)
+
+
+@pytest.mark.parametrize(
+    ("replies", "delay", "told"),
+    [
+        (lambda request: "x", 0, "list with one item.*not function"),
+        ("x", 0, r"list with one item.*Use \['x'\]"),
+        (None, 0, "list with one item.*not NoneType"),
+        (["a"], "1", "delay is a number of seconds from 0, not '1'"),
+        (["a"], None, "delay is a number of seconds from 0, not None"),
+        (["a"], -1, "delay is a number of seconds from 0, not -1"),
+    ],
+)
+def test_a_script_that_is_no_list_or_a_delay_that_is_no_number_is_told_at_once(replies, delay, told):
+    with pytest.raises(ConfigurationError, match=told):
+        ScriptedChatClient(replies, delay=delay)
 
 
 def test_a_type_error_of_the_function_itself_stays_what_it_is():
