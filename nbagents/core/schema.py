@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
+_ARRAY_LIBRARIES = frozenset({"pandas", "numpy", "polars", "pyarrow"})
+
+
 class FunctionSchema:
     """How a function is called: its description, its parameters as JSON schema, and the check of arguments.
+
+    `*names: str` is an optional array of that name; `**others: str` are further arguments of any name.
 
     Args:
         function: what is called.
@@ -47,13 +52,21 @@ class FunctionSchema:
                 self._order.append((parameter, None))
             elif parameter.kind is parameter.VAR_KEYWORD:
                 self._others = hint
-            elif parameter.kind is not parameter.VAR_POSITIONAL:
+            else:
+                if parameter.kind is parameter.VAR_POSITIONAL:
+                    hint = list[Any if hint is parameter.empty else hint]  # type: ignore[misc]
                 if _is_field(parameter.default):
                     self._fields[parameter.name] = parameter.default
                 self._order.append((parameter.replace(annotation=hint), f"p{number}"))
+        spreads = any(parameter.kind is parameter.VAR_POSITIONAL for parameter, _ in self._order)
+        by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._by_place = by_place if spreads else by_place[:1]
         self._names = [parameter.name for parameter, field in self._order if field]
-        self._model = self._build_model(function, documented)
-        self.parameters = _plain_schema(function, self._model)
+        try:
+            self._model = self._build_model(function, documented)
+            self.parameters = _plain_schema(function, self._model)
+        except ConfigurationError as error:
+            raise self._table_error(function) or error from error.__cause__
 
     def bind(self, arguments: Mapping[str, Any], context: Any = None) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments for the call, as the types that the function asks for.
@@ -74,12 +87,14 @@ class FunctionSchema:
                 value = getattr(checked, field)
             elif parameter.name in self._fields:
                 value = self._fields[parameter.name].get_default(call_default_factory=True)
-            elif parameter.kind is parameter.POSITIONAL_ONLY:
+            elif parameter.kind in self._by_place:
                 value = parameter.default
             else:
                 continue
-            if parameter.kind is parameter.POSITIONAL_ONLY:
+            if parameter.kind in self._by_place:
                 args.append(value)
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                args.extend(value)
             else:
                 kwargs[parameter.name] = value
         return args, kwargs
@@ -116,6 +131,8 @@ class FunctionSchema:
             if field is None:
                 continue
             default: dict[str, Any] = {"default": ... if parameter.default is parameter.empty else parameter.default}
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                default = {"default": []}
             hint = Any if parameter.annotation is parameter.empty else portable_hint(parameter.annotation)
             if given := self._fields.get(parameter.name):
                 hint = Annotated[hint, given]
@@ -133,6 +150,18 @@ class FunctionSchema:
             return create_model("Arguments", __base__=_base_for(self._others), **fields)
         except (PydanticSchemaGenerationError, PydanticUserError, SchemaError, TypeError) as error:
             raise _no_schema(function, error) from error
+
+    def _table_error(self, function: Callable[..., Any]) -> ConfigurationError | None:
+        """What to say of a function that takes tables or arrays; None if it does not."""
+        for parameter, _ in self._order:
+            if (kind := _table_in(parameter.annotation)) is not None:
+                return ConfigurationError(
+                    f"The parameter {parameter.name!r} of {name_of(function)!r} is a {kind.__name__}: no model can "
+                    "write one.",
+                    hint="Take what it can write, a path: str, rows: list[dict] or values: list[float], and make "
+                    f"the {kind.__name__} inside the function; or use one there that your notebook has.",
+                )
+        return None
 
     def _explain(self, error: Any) -> str:
         known = ", ".join(self._names) or "none"
@@ -188,6 +217,15 @@ def _base_for(others: Any) -> type[BaseModel]:
     if others not in (None, Any, inspect.Parameter.empty) and get_origin(others) is not Unpack:
         namespace["__annotations__"] = {"__pydantic_extra__": dict[str, others]}
     return type("Arguments", (BaseModel,), namespace)
+
+
+def _table_in(hint: Any) -> type | None:
+    """The table or array type in `hint`, known by its module: `core` imports none of these."""
+    kind = get_origin(hint) or hint
+    module = getattr(kind, "__module__", "")
+    if isinstance(kind, type) and str(module).partition(".")[0] in _ARRAY_LIBRARIES:
+        return kind
+    return next((found for part in get_args(hint) if (found := _table_in(part)) is not None), None)
 
 
 def _mentions(hint: Any, part: Any) -> bool:

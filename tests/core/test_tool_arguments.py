@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, ParamSpec, Self, TypeVar, Union
 from uuid import UUID
 
+import numpy as np
+import pandas as pd
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 from typing_extensions import TypedDict
 
 from nbagents import Agent, FunctionContext, ScriptedChatClient, ToolContext, tool, tool_call
@@ -174,7 +176,7 @@ async def test_signatures_of_every_shape_are_called_as_they_want_to_be(ask):
         got.append((context.call_id != "", a, b, c, rest, d, e, more))
 
     parameters = f.definition.parameters
-    assert (list(parameters["properties"]), parameters["required"]) == (["a", "b", "c", "d", "e"], ["a", "d"])
+    assert (list(parameters["properties"]), parameters["required"]) == (["a", "b", "c", "rest", "d", "e"], ["a", "d"])
     calls = [
         tool_call("f", a=1, d="2", z="3"),
         tool_call("f", a=1, b="y", c=5, d=2, e=6),
@@ -346,3 +348,43 @@ async def test_what_middleware_puts_in_is_checked_as_it_is(ask):
     *booked, wrong = [result.result for message in response.messages for result in message.results]
     assert booked == ["2 on 2026-11-30", "1 on 2026-11-30"]
     assert "argument 'rooms': Input should be a valid integer" in wrong
+
+
+async def test_further_arguments_by_place_are_an_array_that_may_be_left_out(ask):
+    calls = []
+
+    def mix(base: str = "water", /, kind: str = "soup", *herbs: str, hot: bool = False, **grams: int) -> str:
+        """Mix.
+
+        Args:
+            *herbs: what to add.
+        """
+        calls.append((base, kind, herbs, hot, grams))
+        return "mixed"
+
+    named = [tool_call("mix", herbs=["dill", "sage"], hot=True, salt=3), tool_call("mix", kind="tea")]
+    client = ScriptedChatClient([[*named, tool_call("mix", herbs=[["no"]])], "ok"])
+    response = await ask(Agent(client, tools=tool(mix, concurrency=1)), "q")
+    assert calls == [("water", "soup", ("dill", "sage"), True, {"salt": 3}), ("water", "tea", (), False, {})]
+    parameter = client.requests[0].tools[0].parameters["properties"]["herbs"]
+    assert parameter == {"type": "array", "items": {"type": "string"}, "default": [], "description": "what to add."}
+    results = [result for message in response.messages for result in message.results]
+    assert "'herbs.0'" in results[2].error
+
+
+def test_a_table_or_an_array_as_a_parameter_is_an_error_that_names_it_and_says_what_to_take():
+
+    def whole(n: int, df: pd.DataFrame) -> None:
+        """Take."""
+
+    def maybe(n: int, df: np.ndarray | None = None) -> None:
+        """Take."""
+
+    for function, kind in ((whole, "DataFrame"), (maybe, "ndarray")):
+        with pytest.raises(ConfigurationError, match=rf"parameter 'df' of '{function.__name__}' is a {kind}.*list\["):
+            Agent(ScriptedChatClient([]), tools=function)
+
+    def own(df: Annotated[pd.DataFrame, PlainValidator(pd.DataFrame), WithJsonSchema({"type": "array"})]) -> None:
+        """Take."""
+
+    assert tool(own).definition.parameters["properties"]["df"] == {"type": "array"}
