@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from nbagents.core.arguments import RunSettings, exact_arguments
@@ -17,7 +18,7 @@ from nbagents.core.history import HistoryProvider, InMemoryHistoryProvider
 from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
-from nbagents.core.middleware import Middleware, MiddlewareChain
+from nbagents.core.middleware import Middleware, MiddlewareChain, listed
 from nbagents.core.options import TypedOptions, check_options, merge_options
 from nbagents.core.outputs import output_format
 from nbagents.core.pending import PendingResponse
@@ -28,7 +29,7 @@ from nbagents.core.run import RunContext, current_run
 from nbagents.core.sessions import AgentSession
 from nbagents.core.streams import ResponseStream, SyncResponseStream
 from nbagents.core.subagents import AgentTool, ChildSession
-from nbagents.core.templates import PromptTemplate, as_template, check_arguments
+from nbagents.core.templates import PromptTemplate, as_template, check_arguments, warn_of_no_template
 from nbagents.core.threads import Thread, thread_of
 from nbagents.core.tools import FunctionTool
 from nbagents.core.toolset import Tool, check_tools, collect_tools, tools_of_run, usable, warn_of_unused
@@ -51,8 +52,8 @@ class Agent(BaseAgent):
         options: defaults for every request, by their Chat Completions names.
         arguments: values for the instructions' template, and for tools (`ToolContext.arguments`).
         history: where the messages of its sessions are stored; in the session itself by default.
-        context_providers: they add to each run and see its result.
-        middleware: functions around its runs, model requests and tool calls, the outermost first.
+        context_providers: they add to each run and see its result; one or several.
+        middleware: functions around its runs, model requests and tool calls, the outermost first; one or several.
         budget: the limits of each run.
         template: how `instructions` are rendered: `nbagents` (`{{$name}}`), `jinja2`, or None to send them as they are.
 
@@ -78,22 +79,12 @@ class Agent(BaseAgent):
         options: Mapping[str, Any] | None = None,
         arguments: Mapping[str, Any] | None = None,
         history: HistoryProvider | None = None,
-        context_providers: Iterable[ContextProvider] | None = None,
-        middleware: Iterable[Middleware] | None = None,
+        context_providers: ContextProvider | Iterable[ContextProvider] | None = None,
+        middleware: Middleware | Iterable[Middleware] | None = None,
         budget: RunBudget | None = None,
         template: PromptTemplate | str | None = None,
     ) -> None:
-        if not isinstance(client, BaseChatClient | SupportsChatGetResponse):  # the protocol alone is slow to check
-            raise ConfigurationError(
-                f"client must be a chat client, not {type(client).__name__}.",
-                hint="Pass OpenAIChatClient(...), ScriptedChatClient([...]) or another BaseChatClient.",
-            )
-        if instructions is not None and not isinstance(instructions, str):
-            raise ConfigurationError(f"instructions must be a text, not {type(instructions).__name__}.")
-        if budget is not None and not isinstance(budget, RunBudget):
-            raise ConfigurationError(f"budget must be a RunBudget, not {type(budget).__name__}.")
-        if history is not None and not isinstance(history, HistoryProvider):
-            raise ConfigurationError(f"history must be a HistoryProvider, not {type(history).__name__}.")
+        _check_kinds(client, instructions, budget, history)
         super().__init__(id=id, name=name, description=description)
         self.client = client
         self.instructions = instructions
@@ -101,10 +92,11 @@ class Agent(BaseAgent):
         self.options = check_options(options)
         self.arguments = check_arguments(arguments)
         self.template = as_template(template)
+        self._warned_of_template = self.template is None and warn_of_no_template(instructions, self.arguments)
         self.history = history or InMemoryHistoryProvider()
         self.budget = budget
         self.context_providers = check_providers(context_providers)
-        self.middleware = list(middleware or ())
+        self.middleware = listed(middleware)
         MiddlewareChain.of(self.middleware)  # what is no middleware is an error here
         self._warned_of_tools = False
         self._check_tools(self.tools)  # a tool that cannot be sent is an error here, not at the first run
@@ -207,7 +199,7 @@ class Agent(BaseAgent):
             options: options of this run, over the agent's; `UNSET` removes one.
             budget: the limits of this run, instead of the agent's.
             arguments: values for the instructions' template and for tools, over the agent's.
-            middleware: more middleware for this run, inside the agent's.
+            middleware: more middleware for this run, inside the agent's; one or several.
             on_message: called with each whole message that the run adds, in causal order; may be async.
             client_kwargs: what reaches the provider untouched.
 
@@ -273,8 +265,7 @@ class Agent(BaseAgent):
                 f"session must be an AgentSession, not {type(session).__name__}.",
                 hint="Use agent.create_session() or AgentSession(session_id=...).",
             )
-        if budget is not None and not isinstance(budget, RunBudget):
-            raise ConfigurationError(f"budget must be a RunBudget, not {type(budget).__name__}.")
+        _check_budget(budget)
         if on_message is not None and not callable(on_message):
             raise ConfigurationError(f"on_message must be a function, not {type(on_message).__name__}.")
         inputs = normalize_messages(messages)
@@ -328,6 +319,8 @@ class Agent(BaseAgent):
         text = self.instructions or ""
         if self.template is not None:
             text = self.template.render(text, arguments)
+        elif not self._warned_of_template:
+            self._warned_of_template = warn_of_no_template(text, arguments)
         return Message("system", text) if text.strip() else None
 
     def _check_prices(self, options: Mapping[str, Any], tools: Iterable[Tool]) -> None:
@@ -379,3 +372,33 @@ def _without_answers(message: Message) -> Message | None:
     if len(kept) == len(message.contents):
         return message
     return replace(message, contents=tuple(kept)) if kept else None
+
+
+def _check_kinds(client: Any, instructions: Any, budget: Any, history: Any) -> None:
+    """Raise ConfigurationError for the first argument of an agent that is something else."""
+    if isinstance(client, type) and issubclass(client, BaseChatClient):
+        raise ConfigurationError(
+            f"client must be a chat client, not the class {client.__name__}.", hint=f"Pass {client.__name__}(...)."
+        )
+    # The protocol alone is slow to check, and a class has its methods too.
+    if isinstance(client, type) or not isinstance(client, BaseChatClient | SupportsChatGetResponse):
+        raise ConfigurationError(
+            f"client must be a chat client, not {type(client).__name__}.",
+            hint="Pass OpenAIChatClient(...), ScriptedChatClient([...]) or another BaseChatClient.",
+        )
+    if instructions is not None and not isinstance(instructions, str):
+        raise ConfigurationError(f"instructions must be a text, not {type(instructions).__name__}.")
+    _check_budget(budget)
+    if history is not None and not isinstance(history, HistoryProvider):
+        hint = f"Pass FileHistoryProvider({str(history)!r})." if isinstance(history, str | PathLike) else None
+        raise ConfigurationError(f"history must be a HistoryProvider, not {type(history).__name__}.", hint=hint)
+
+
+def _check_budget(budget: Any) -> None:
+    if budget is None or isinstance(budget, RunBudget):
+        return
+    limits = budget if isinstance(budget, Mapping) else {}
+    named = ", ".join(f"{name}={limit!r}" for name, limit in limits.items())
+    raise ConfigurationError(
+        f"budget must be a RunBudget, not {type(budget).__name__}.", hint=f"Pass RunBudget({named or 'max_steps=5'})."
+    )

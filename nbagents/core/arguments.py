@@ -27,7 +27,7 @@ class RunSettings(TypedDict, total=False):
     tools: Iterable[Any] | Any | None
     budget: RunBudget | None
     arguments: Mapping[str, Any] | None
-    middleware: Iterable[Middleware] | None
+    middleware: Middleware | Iterable[Middleware] | None
     on_message: OnMessage | None
     client_kwargs: Mapping[str, Any] | None
 

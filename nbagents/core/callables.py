@@ -76,6 +76,14 @@ def caller(depth: int) -> FrameType:
     return sys._getframe(depth + 1)
 
 
+def depth_of_caller() -> int:
+    """Return the `stacklevel` of a warning, in the function that asks, that shows the line outside this package."""
+    depth = 1
+    while caller(depth).f_globals.get("__name__", "").startswith("nbagents."):
+        depth += 1
+    return depth
+
+
 def _called(function: Any) -> Any:
     target = without_partials(function)
     return target if inspect.isroutine(target) else type(target).__call__

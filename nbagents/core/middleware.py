@@ -90,20 +90,27 @@ class MiddlewareChain:
     function: Sequence[Middleware] = ()
 
     @classmethod
-    def of(cls, *lists: Iterable[Middleware] | None) -> MiddlewareChain:
+    def of(cls, *lists: Middleware | Iterable[Middleware] | None) -> MiddlewareChain:
         """Sort middleware by the type of its first parameter; earlier lists go around later ones.
 
         Raises:
             ConfigurationError: something that is no middleware, or does not say what it goes around.
         """
         levels: dict[str, list[Middleware]] = {"run": [], "chat": [], "function": []}
-        for middleware in (one for many in lists for one in many or ()):
+        for middleware in (one for many in lists for one in listed(many)):
             levels[_level_of(middleware)].append(middleware)
         return cls(**levels)
 
     def inside(self, inner: MiddlewareChain) -> MiddlewareChain:
         """Return this chain with `inner` inside it."""
         return MiddlewareChain([*self.run, *inner.run], [*self.chat, *inner.chat], [*self.function, *inner.function])
+
+
+def listed(many: Middleware | Iterable[Middleware] | None) -> list[Middleware]:
+    """Return one middleware, or several, as a list."""
+    if many is None:
+        return []
+    return [many] if callable(many) or not isinstance(many, Iterable) else list(many)
 
 
 def run_through(
@@ -281,7 +288,16 @@ def _level_of(middleware: Any) -> str:
         raise ConfigurationError(
             f"{middleware!r} is no middleware.", hint="Write `async def name(context: RunContext, call_next): ...`."
         )
-    names = list(inspect.signature(middleware).parameters)
+    signature = inspect.signature(middleware)
+    names = list(signature.parameters)
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"The middleware {_name_of(middleware)!r} takes {', '.join(names) or 'nothing'}: it is called with two "
+            "arguments.",
+            hint="Write `async def name(context: RunContext, call_next): ...`.",
+        ) from error
     hint = getattr(target, "__annotations__", {}).get(names[0]) if names else None
     level = _LEVELS.get(hint.rpartition(".")[2] if isinstance(hint, str) else getattr(hint, "__name__", ""))
     if level is None:

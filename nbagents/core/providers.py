@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbagents.core.callables import is_async
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.history import HistoryProvider
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
@@ -56,7 +58,7 @@ class ContextProvider:
         messages: AgentRunInputs = None,
         instructions: str | None = None,
         tools: Iterable[Any] | Any | None = None,
-        middleware: Iterable[Middleware] | None = None,
+        middleware: Middleware | Iterable[Middleware] | None = None,
     ) -> None:
         """Add to the requests of this run; nothing of it is stored in the session.
 
@@ -65,7 +67,7 @@ class ContextProvider:
             messages: they stand between the history and the input, and name this provider as their source.
             instructions: a line more for the system message.
             tools: tools more for the model.
-            middleware: middleware more, inside that of the agent and the run.
+            middleware: middleware more, inside that of the agent and the run; one or several.
 
         Raises:
             ConfigurationError: a tool of that name is there already, or something else that does not fit.
@@ -124,14 +126,28 @@ class HistoryCopy(ContextProvider):
         await self.history.save_messages(context.session, messages)
 
 
-def check_providers(providers: Iterable[ContextProvider] | None) -> list[ContextProvider]:
-    """Return `providers` as a list.
+def check_providers(providers: ContextProvider | Iterable[ContextProvider] | None) -> list[ContextProvider]:
+    """Return one provider, or several, as a list.
 
     Raises:
-        ConfigurationError: something that is no provider.
+        ConfigurationError: something that is no provider, or one with a method that is not async.
     """
-    checked = list(providers or ())
+    if providers is None:
+        return []
+    one = isinstance(providers, ContextProvider) or not isinstance(providers, Iterable)
+    given: Any = [providers] if one else providers
+    checked = list(given)
     for provider in checked:
+        if isinstance(provider, type) and issubclass(provider, ContextProvider):
+            raise ConfigurationError(
+                f"A context provider is an object, not the class {provider.__name__}.",
+                hint=f"Pass {provider.__name__}(...).",
+            )
         if not isinstance(provider, ContextProvider):
             raise ConfigurationError(f"A context provider is a ContextProvider, not {type(provider).__name__}.")
+        for name in ("before_run", "on_stored", "after_run"):
+            if inspect.isfunction(method := getattr(type(provider), name)) and not is_async(method):
+                raise ConfigurationError(
+                    f"{type(provider).__name__}.{name} is not async.", hint=f"Write `async def {name}(...)`."
+                )
     return checked

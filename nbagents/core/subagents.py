@@ -66,7 +66,7 @@ def _instructed(agent: Agent, instructions: str | None) -> Agent:
     if not instructions:
         return agent
     other = copy(agent)
-    other.instructions, other.template = instructions, None
+    other.instructions, other.template, other._warned_of_template = instructions, None, True
     return other
 
 

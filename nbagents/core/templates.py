@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from nbagents.core import callables
 from nbagents.core.errors import ConfigurationError
 
 TemplateFormat = Literal["nbagents", "jinja2"]
@@ -85,6 +87,21 @@ def as_template(template: PromptTemplate | str | None) -> PromptTemplate | None:
     if template is None or isinstance(template, PromptTemplate):
         return template
     return PromptTemplate(template)  # type: ignore[arg-type]  # checked there
+
+
+def warn_of_no_template(text: str | None, arguments: Mapping[str, Any]) -> bool:
+    """Warn of instructions that name an argument as a template does, and are none; tell whether they do."""
+    if not text or not arguments:
+        return False
+    named = next((name for name in _VARIABLE.findall(text) if name in arguments), None)
+    if named is not None:
+        warnings.warn(
+            f'The instructions are sent as they are, with {{{{${named}}}}} in them: pass template="nbagents" to the '
+            "agent to put the argument there.",
+            UserWarning,
+            stacklevel=callables.depth_of_caller(),
+        )
+    return named is not None
 
 
 def check_arguments(arguments: Mapping[str, Any] | None) -> dict[str, Any]:

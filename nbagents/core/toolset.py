@@ -92,17 +92,9 @@ def warn_of_unused(client: Any, tools: Iterable[Tool], agent_name: str) -> bool:
             f"{type(client).__name__} does not support tools, so the agent {agent_name!r} runs without its tools: "
             f"{', '.join(unused)}. Use a client whose model can call functions, or leave the tools out.",
             UserWarning,
-            stacklevel=_depth_of_caller(),
+            stacklevel=callables.depth_of_caller(),
         )
     return bool(unused)
-
-
-def _depth_of_caller() -> int:
-    """The `stacklevel` of `warn_of_unused`'s warning that shows the line outside this package."""
-    depth = 1
-    while callables.caller(depth).f_globals.get("__name__", "").startswith("nbagents."):
-        depth += 1
-    return depth
 
 
 def named_choice(choice: Mapping[str, Any], tools: Mapping[str, Tool]) -> Mapping[str, Any]:

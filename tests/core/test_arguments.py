@@ -107,3 +107,22 @@ def test_signatures_are_exact_for_people_and_editors():
     assert list(inspect.signature(Agent).parameters)[:3] == ["client", "instructions", "id"]
     assert "max_steps" in inspect.signature(RunBudget).parameters
     assert Agent.run_sync.__doc__ or inspect.getdoc(Agent.run_sync) == inspect.getdoc(BaseAgent.run_sync)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"client": ScriptedChatClient}, r"not the class ScriptedChatClient. Pass ScriptedChatClient\(\.\.\.\)"),
+        ({"client": str}, "Pass OpenAIChatClient"),
+        ({"budget": {"max_steps": 5, "max_tokens": 9}}, r"Pass RunBudget\(max_steps=5, max_tokens=9\)"),
+        ({"budget": 5}, r"Pass RunBudget\(max_steps=5\)"),
+        ({"history": "chats"}, r"Pass FileHistoryProvider\('chats'\)"),
+        ({"history": Path("chats")}, r"Pass FileHistoryProvider\('chats'\)"),
+    ],
+)
+def test_what_stands_in_the_place_of_an_object_names_the_object(settings, told):
+    with pytest.raises(ConfigurationError, match=told):
+        Agent(**{"client": ScriptedChatClient([]), **settings})
+    if "budget" in settings:
+        with pytest.raises(ConfigurationError, match=told):
+            Agent(ScriptedChatClient([])).run("q", **settings)

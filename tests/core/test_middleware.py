@@ -10,6 +10,7 @@ from nbagents import (
     AgentResponse,
     ChatContext,
     ChatResponse,
+    ContextProvider,
     FunctionContext,
     Message,
     RunBudget,
@@ -418,6 +419,42 @@ def test_middleware_must_say_what_it_goes_around():
 
     with pytest.raises(ConfigurationError, match="Annotate its first parameter"):
         agent_with(vague)
+
+
+def test_middleware_that_takes_other_than_two_arguments_is_an_error_by_name():
+    async def alone(context: RunContext):
+        """Lacks one."""
+
+    async def many(context: RunContext, call_next, more):
+        """Has one too many."""
+
+    async def several(context: RunContext, *rest):
+        """Takes them."""
+
+    for wrong, takes in ((alone, "'alone' takes context"), (many, "'many' takes context, call_next, more")):
+        with pytest.raises(ConfigurationError, match=f"{takes}.*two arguments"):
+            agent_with(wrong)
+    agent_with(several)
+
+
+async def test_one_middleware_stands_for_a_list_of_one(ask):
+    seen = []
+
+    async def mw(context: RunContext, call_next):
+        seen.append(context.run_id)
+        await call_next()
+
+    class Gives(ContextProvider):
+        async def before_run(self, context):
+            self.add(context, middleware=around)
+
+    async def around(context: ChatContext, call_next):
+        seen.append("chat")
+        await call_next()
+
+    agent = Agent(ScriptedChatClient(["ok"]), middleware=mw, context_providers=Gives())
+    response = await ask(agent, "q", middleware=mw)
+    assert seen == [response.run_id, response.run_id, "chat"]
 
 
 async def test_an_object_can_be_middleware(ask):

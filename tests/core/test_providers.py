@@ -84,6 +84,21 @@ def test_something_else_is_no_provider():
         Agent(ScriptedChatClient([]), context_providers=[Message("user", "x")])
 
 
+async def test_one_provider_stands_for_a_list_of_one(ask):
+    client = ScriptedChatClient(["ok"])
+    await ask(Agent(client, context_providers=Library()), "bees")
+    assert client.requests[0].messages[0].text == "Cite the library."
+
+
+@pytest.mark.parametrize("name", ["before_run", "on_stored", "after_run"])
+def test_a_provider_with_a_method_that_is_not_async_is_an_error_by_name(name):
+    plain = type("Plain", (ContextProvider,), {name: lambda self, *given: None})
+    with pytest.raises(ConfigurationError, match=rf"Plain\.{name} is not async"):
+        Agent(ScriptedChatClient([]), context_providers=plain())
+    with pytest.raises(ConfigurationError, match=r"Library\(\.\.\.\)"):
+        Agent(ScriptedChatClient([]), context_providers=[Library])
+
+
 class Recorder(ContextProvider):
     """Tells in a list what it hears; fails where it is told to."""
 

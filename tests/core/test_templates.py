@@ -184,3 +184,18 @@ async def test_structured_arguments_reach_tools(ask):
 def test_an_unknown_format_is_an_error():
     with pytest.raises(ConfigurationError, match="'handlebars'"):
         Agent(ScriptedChatClient([]), "x", template="handlebars")
+
+
+async def test_instructions_that_name_an_argument_but_are_no_template_warn_once(ask, recwarn):
+    text = "Help {{$who}} with {{$what}} and {{other}}."
+    with pytest.warns(UserWarning, match=r'\{\{\$who\}\} in them: pass template="nbagents"'):
+        agent = Agent(ScriptedChatClient(["ok"] * 3), text, arguments={"who": "Ada"})
+    await ask(agent, "q", arguments={"what": "x"})
+    agent = Agent(ScriptedChatClient(["ok"] * 3), text, arguments={"other": 1})
+    await ask(agent, "q")
+    assert list(recwarn) == []
+    with pytest.warns(UserWarning, match=r"\{\{\$what\}\}"):
+        await ask(agent, "q", arguments={"what": "x"})
+    await ask(agent, "q", arguments={"what": "x"})
+    assert await system_of(ask, text, arguments={"who": "Ada", "what": 1}, template="nbagents")
+    assert list(recwarn) == []
