@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import re
 import secrets
 import threading
 from collections.abc import AsyncGenerator
@@ -17,13 +18,14 @@ from nbagents.clients.prompted_tools import generate_with_prompted_tools
 from nbagents.clients.weights import check_weights, find_weights
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
 from nbagents.core.arguments import exact_arguments
-from nbagents.core.errors import ConfigurationError
+from nbagents.core.errors import BadRequestError, ConfigurationError
 from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.secrets import register_secret
 
 MAX_TOKENS = 256
 """Output tokens where the option `max_tokens` is not set: a small model can ramble for minutes."""
 _PROMPT_CACHE_MIB = 256
+_TOO_LONG = "exceed_context_size_error"
 
 
 class LocalChatClient(BaseChatClient):
@@ -105,9 +107,25 @@ class LocalChatClient(BaseChatClient):
         options = {"temperature": 0, "max_tokens": MAX_TOKENS, **request.options}
         asked = replace(request, options=options)
         reply = generate_with_prompted_tools(wire, asked, tool_rounds=self.tool_rounds)
-        async with aclosing(reply) as updates:
-            async for update in updates:
-                yield update
+        try:
+            async with aclosing(reply) as updates:
+                async for update in updates:
+                    yield update
+        except BadRequestError as error:
+            if _TOO_LONG not in (error.body_text or ""):
+                raise
+            raise self._too_long(error) from error
+
+    def _too_long(self, error: BadRequestError) -> BadRequestError:
+        counted = re.search(r"(\d+) tokens", error.message)
+        return BadRequestError(
+            f"The conversation is too long for the local model {self.model!r}:"
+            f" {counted.group(1) if counted else 'its'} tokens, and there is room for {self._settings.n_ctx}.",
+            hint="Make room with LocalChatClient(n_ctx=...), shorten it, or use a new session.",
+            status=error.status,
+            headers=error.headers,
+            body_text=error.body_text,
+        )
 
     def _connected(self) -> BaseChatClient:
         """Return a client of the server, which is started if it is not running."""

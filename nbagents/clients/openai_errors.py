@@ -149,7 +149,7 @@ def _kind_of(
         return ModelTimeoutError, f"{facts.host} gave up waiting", "Run again."
     if status >= 500:
         return ServerError, f"{facts.host} failed", "The fault is the server's: run again later."
-    if code == "context_length_exceeded" or "context length" in said:
+    if code == "context_length_exceeded" or "context length" in said or "context size" in said:
         return BadRequestError, f"The conversation is too long for {facts.model!r}", "Shorten it, or use a new session."
     return BadRequestError, opening, "Sending it again cannot help: check the options and messages of the run."
 

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import gc
+import json
 import os
 import pickle
 import subprocess
@@ -109,6 +110,25 @@ def test_another_model_is_refused_and_not_pretended(file, monkeypatch):
     assert agent.run_sync("Hello", options={"model": "small"}).text == "Hi"
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_conversation_that_is_too_long_names_the_local_model_and_its_room(file, monkeypatch, streams):
+    refused = {"type": "exceed_context_size_error", "message": "request (9016 tokens) exceeds the available ..."}
+    error = BadRequestError(f"refused: {refused['message']}", status=400, body_text=json.dumps({"error": refused}))
+    other = BadRequestError("refused: no grammar", status=400, body_text="{}")
+    wire = ScriptedChatClient([error, other])
+    monkeypatch.setattr(LocalChatClient, "_connected", lambda self: wire)
+    agent = LocalChatClient(file, n_ctx=512).as_agent()
+    ask = (lambda: list(agent.stream_sync("Hi"))) if streams else (lambda: agent.run_sync("Hi"))
+    with pytest.raises(
+        BadRequestError, match=r"local model 'small': 9016 tokens, .* room for 512\. .*n_ctx="
+    ) as caught:
+        ask()
+    assert caught.value.status == 400
+    assert "127.0.0.1" not in str(caught.value)
+    with pytest.raises(BadRequestError, match="no grammar"):
+        ask()
+
+
 @pytest.mark.slow
 def test_the_real_model_streams_text_with_its_usage(model):
     stream = Agent(model).stream_sync("Say hello.", options={"max_tokens": 12})
@@ -189,7 +209,7 @@ async def test_breaking_off_frees_the_model(model):
 
 @pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_one_clear_error(model):
-    with pytest.raises(BadRequestError, match="context size"):
+    with pytest.raises(BadRequestError, match=r"local model.* room for 4096\. .*n_ctx="):
         Agent(model).run_sync("word " * 5000)
 
 

@@ -42,6 +42,7 @@ STATUS_CASES: list[tuple[int, dict[str, Any], type[ModelError], bool, str, str]]
     (400, error_body("Unknown parameter"), BadRequestError, False, "Unknown parameter", "cannot help"),
     (422, {"detail": "temperature: too big"}, BadRequestError, False, "temperature: too big", "cannot help"),
     (400, error_body("n", code="context_length_exceeded"), BadRequestError, False, "too long", "Shorten"),
+    (400, error_body("It exceeds the available context size"), BadRequestError, False, "too long", "Shorten"),
     (500, error_body("Boom"), ServerError, True, "Boom", "later"),
     (503, {"error": "Loading model"}, ServerError, True, "Loading model", "later"),
 ]
