@@ -111,6 +111,7 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     for event in _take_inputs(run):
         yield event
     if not run.transcript and not run.system and (run.thread.stores_locally or run.thread.id is None):
+        run.warnings.append("The model was not asked: there are no messages, no history and no instructions.")
         return
     while True:
         _check_spent(run)

@@ -497,3 +497,12 @@ def test_a_second_thread_on_one_sync_stream_is_told_at_once():
         thread.join(10)
     assert sorted(outcomes)[0].startswith("Another thread is reading this stream.")
     assert sorted(outcomes)[1] == "one two three"
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_a_run_without_anything_to_answer_says_that_the_model_was_not_asked(nothing):
+    client = ScriptedChatClient(["Hello!"])
+    response = Agent(client).run_sync(nothing)
+    assert (response.text, response.stop_reason, client.requests) == ("", "completed", [])
+    assert any("was not asked" in warning for warning in response.warnings)
+    assert Agent(client, "Greet.").run_sync(nothing).warnings == []
