@@ -162,7 +162,7 @@ class FunctionTool:
         self.concurrency = concurrency
         self._limit = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._description = description
-        self._names = callables.local_names(function, callables.caller(1))
+        self._names = callables.local_names(function, callables.caller(callables.depth_of_caller() - 1))
         self.__name__ = self.__qualname__ = self.function_name  # for what has none: partials, callable objects
         functools.update_wrapper(self, function, updated=())
 

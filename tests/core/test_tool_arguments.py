@@ -24,6 +24,7 @@ from nbagents import Agent, FunctionContext, ScriptedChatClient, ToolContext, to
 from nbagents.core.content import FunctionCall
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.tools import FunctionTool
+from nbagents.core.toolset import collect_tools
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -388,3 +389,22 @@ def test_a_table_or_an_array_as_a_parameter_is_an_error_that_names_it_and_says_w
         """Take."""
 
     assert tool(own).definition.parameters["properties"]["df"] == {"type": "array"}
+
+
+name = "who it is"
+
+
+def test_names_in_hints_are_those_of_the_module_and_not_of_what_makes_the_tool():
+    def greet(who: Annotated[str, name]) -> None:
+        """Greet."""
+
+    class Local(BaseModel):
+        n: int
+
+    def take(local: Local) -> None:
+        """Take."""
+
+    for made in (tool(greet), tool()(greet), FunctionTool(greet), collect_tools(greet)[0]):
+        assert made.definition.parameters["properties"]["who"]["description"] == "who it is"
+    for made in (tool(take), tool()(take), FunctionTool(take), collect_tools(take)[0]):
+        assert made.definition.parameters["properties"]["local"] == {"$ref": "#/$defs/Local"}
