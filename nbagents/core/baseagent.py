@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 from nbagents import loop as loops
 from nbagents.core.arguments import exact_arguments
-from nbagents.core.errors import LoopError, NBAgentsError, RunCancelledError
+from nbagents.core.errors import LoopError, NBAgentsError, RunCancelledError, forget_inner_frames
 from nbagents.core.messages import AgentRunInputs
 from nbagents.core.options import TypedOptions
 from nbagents.core.responses import AgentResponse
@@ -113,6 +113,9 @@ def blocking(call: Callable[[], T]) -> T:
         return call()
     except loops.LoopError as error:
         raise LoopError(error.message, hint=error.hint) from error
+    except NBAgentsError as error:
+        forget_inner_frames(error)  # of two threads and their loops
+        raise
 
 
 def _what_there_is(reply: ResponseStream[Any, AgentResponse[Any]]) -> AgentResponse[Any] | None:

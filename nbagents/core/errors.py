@@ -83,6 +83,17 @@ class NBAgentsError(Exception):
         return shown
 
 
+def forget_inner_frames(error: NBAgentsError) -> None:
+    """Drop the traceback of `error`, if no frame there is of the user's code: the message says more than ours.
+
+    Raised again, it shows where the user called. What it was raised from keeps its own frames.
+    """
+    own = os.path.dirname(os.path.dirname(__file__))
+    frames = traceback.walk_tb(error.__traceback__)
+    if all(_is_inside(frame.f_code.co_filename, own) for frame, _ in frames):
+        error.__traceback__ = None
+
+
 def _is_inside(filename: str, folder: str) -> bool:
     """Whether a frame is of this package, or of what it stands on."""
     library = os.path.dirname(os.__file__)

@@ -3,12 +3,13 @@
 import asyncio
 import gc
 import threading
+import traceback
 from contextlib import suppress
 
 import pytest
 
 from nbagents import Agent, AgentSession, ScriptedChatClient, run_log, tool, tool_call
-from nbagents.core.errors import NBAgentsError, ReentrantRunError, RunCancelledError
+from nbagents.core.errors import ModelError, NBAgentsError, ReentrantRunError, RunCancelledError
 from tests.core.test_loop import assert_balanced
 
 
@@ -506,3 +507,22 @@ def test_a_run_without_anything_to_answer_says_that_the_model_was_not_asked(noth
     assert (response.text, response.stop_reason, client.requests) == ("", "completed", [])
     assert any("was not asked" in warning for warning in response.warnings)
     assert Agent(client, "Greet.").run_sync(nothing).warnings == []
+
+
+def test_an_error_of_run_sync_shows_the_call_and_the_users_code_and_not_the_loops_inside():
+    def answer(request):
+        raise ModelError("mine")
+
+    def frames_of(replies, messages):
+        with pytest.raises(NBAgentsError) as caught:
+            Agent(ScriptedChatClient(replies)).run_sync(messages)
+        return caught.value, [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)]
+
+    for replies, messages in (([], "q"), (["a"], 3), ([ValueError("v")], "q")):
+        error, frames = frames_of(replies, messages)
+        assert frames[0] == "frames_of"
+        assert len(frames) <= 5
+        assert not {"result", "_work", "run_events"} & set(frames)
+        if isinstance(error.__cause__, ValueError):
+            assert error.__cause__.__traceback__ is not None
+    assert "answer" in frames_of([answer], "q")[1]
