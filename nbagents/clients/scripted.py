@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -86,20 +86,27 @@ class ScriptedChatClient(BaseChatClient):
             failed = [piece for piece in pieces if isinstance(piece, BaseException)]
             if failed:
                 raise failed[0]
-            pieces = [[piece for piece in pieces if not isinstance(piece, BaseException)]]
-        called = False
-        text = ""
+            if self.delay:
+                await asyncio.sleep(self.delay)
+            contents = [piece for piece in pieces if not isinstance(piece, BaseException)]
+            yield ChatResponseUpdate(
+                [*contents, _estimated_usage(request, contents)],
+                "assistant",
+                model=self.model,
+                finish_reason=_finish_reason(contents),
+            )
+            return
+        contents = []
         for piece in pieces:
             if self.delay:
                 await asyncio.sleep(self.delay)
             if isinstance(piece, BaseException):
                 raise piece
-            contents = piece if isinstance(piece, list) else [piece]
-            called = called or any(isinstance(content, FunctionCall) for content in contents)
-            text += "".join(c.text for c in contents if isinstance(c, TextContent))
-            yield ChatResponseUpdate(contents, role="assistant", model=self.model)
-        usage = UsageContent(_estimated_usage(request, text))
-        yield ChatResponseUpdate((usage,), model=self.model, finish_reason="tool_calls" if called else "stop")
+            contents.append(piece)
+            yield ChatResponseUpdate([piece], "assistant", model=self.model)
+        yield ChatResponseUpdate(
+            [_estimated_usage(request, contents)], model=self.model, finish_reason=_finish_reason(contents)
+        )
 
     def _next_reply(self, request: ChatRequest) -> ScriptedReply:
         with self._lock:
@@ -131,8 +138,13 @@ class ScriptedChatClient(BaseChatClient):
         )
 
 
-def _estimated_usage(request: ChatRequest, text: str) -> Usage:
+def _finish_reason(contents: Sequence[Content]) -> str:
+    return "tool_calls" if any(isinstance(content, FunctionCall) for content in contents) else "stop"
+
+
+def _estimated_usage(request: ChatRequest, contents: Sequence[Content]) -> UsageContent:
     """Tokens as a model would count them, about: four characters each, the same each time."""
     sent = sum(len(message.text) for message in request.messages)
-    counts = max(1, round(sent / 4)), max(1, round(len(text) / 4))
-    return Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=sum(counts))
+    answered = sum(len(content.text) for content in contents if isinstance(content, TextContent))
+    counts = max(1, round(sent / 4)), max(1, round(answered / 4))
+    return UsageContent(Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=sum(counts)))

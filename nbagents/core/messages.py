@@ -213,9 +213,17 @@ def attributed(message: Message, **known: Any) -> Message:
     if not missing:
         return message
     signed = object.__new__(Message)  # what is in it was checked when `message` was made
-    for name in ("role", "contents", "extra", *_SCALARS):
-        object.__setattr__(signed, name, missing.get(name) or getattr(message, name))
-    object.__setattr__(signed, "wire", {})
+    put, get = object.__setattr__, missing.get
+    put(signed, "role", message.role)
+    put(signed, "contents", message.contents)
+    put(signed, "author_name", get("author_name") or message.author_name)
+    put(signed, "message_id", get("message_id") or message.message_id)
+    put(signed, "created_at", get("created_at") or message.created_at)
+    put(signed, "run_id", get("run_id") or message.run_id)
+    put(signed, "agent_id", get("agent_id") or message.agent_id)
+    put(signed, "interrupted", message.interrupted)
+    put(signed, "extra", message.extra)
+    put(signed, "wire", {})
     return signed
 
 

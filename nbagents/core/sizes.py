@@ -7,7 +7,7 @@ from itertools import chain, islice
 from sys import getsizeof
 from typing import Any
 
-from nbagents.core.content import DataContent, FunctionCall, TextContent
+from nbagents.core.content import DataContent, FunctionCall, ReasoningContent, TextContent
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
 from nbagents.core.records import Piece
@@ -18,13 +18,9 @@ SHARED = 4_000
 """From this size on it is looked whether a value has been counted already."""
 SAMPLE = 1_000
 """Items of a list or dict that are looked at."""
-EMPTY = 50
-"""Bytes of a text without characters."""
 DEEPEST = 8
 """Lists and dicts further inside count as they stand."""
 _SPOKEN: dict[str, tuple[str, ...]] = {
-    "message.added": ("message",),
-    "llm.succeeded": ("text", "reasoning"),
     "llm.failed": ("text",),
     "tool.called": ("params",),
     "tool.succeeded": ("result",),
@@ -32,10 +28,11 @@ _SPOKEN: dict[str, tuple[str, ...]] = {
     "approval.requested": ("arguments",),
     "artifact.emitted": ("payload",),
     "validation.retry": ("error",),
-    "run.ended": ("output_text",),
     "run.noted": ("text",),
 }
-"""What may be long in the payload of an event. The input of a run comes again in `message.added`."""
+"""What may be long in the payload of an event besides messages."""
+COPIES = 3
+"""What a model says stands in its message, in the event of its reply and at the end of the run."""
 
 
 def size_of_events(events: Sequence[RunEvent], counted: set[int]) -> int:
@@ -47,12 +44,10 @@ def size_of_events(events: Sequence[RunEvent], counted: set[int]) -> int:
     """
     size = ENVELOPE * len(events)
     for event in events:
-        for key in _SPOKEN.get(event.name, ()):
-            value = event.payload.get(key)
-            if type(value) is str and len(value) < SHARED:  # on every run, so without a call
-                size += len(value) + EMPTY
-            elif value is not None:
-                size += _size(value, counted)
+        if event.name == "message.added":  # on every run, so in few steps
+            size += _size_of_message(event.payload["message"], counted)
+        elif event.name in _SPOKEN:
+            size += sum(_size(event.payload.get(key), counted) for key in _SPOKEN[event.name])
     return size
 
 
@@ -75,10 +70,11 @@ def _size(value: Any, counted: set[int], depth: int = 0) -> int:
 
 
 def _size_of_message(message: Message, counted: set[int]) -> int:
+    copies = COPIES if message.role == "assistant" else 1
     size = 0
     for piece in message.contents:
-        if type(piece) is TextContent and len(piece.text) < SHARED:
-            size += len(piece.text) + EMPTY
+        if type(piece) is TextContent or type(piece) is ReasoningContent:
+            size += copies * (len(piece.text) if len(piece.text) < SHARED else _size(piece.text, counted))
         else:
             size += _size_of_piece(piece, counted)
     return size

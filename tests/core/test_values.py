@@ -237,7 +237,7 @@ def test_the_log_is_bounded_in_runs_and_bytes_and_keeps_what_still_runs():
 
     def run(run_id, text="", *, end=True):
         record = log.open(run_id)
-        record.append(RunEvent(run_id, 1, "llm.succeeded", 0.0, {"text": text}))
+        record.append(RunEvent(run_id, 1, "message.added", 0.0, {"message": Message("user", text)}))
         if end:
             record.append(RunEvent(run_id, 2, "run.ended", 0.0, {}))
             log.close(record)
@@ -270,16 +270,20 @@ IMAGE = DataContent("data:image/png;base64," + "A" * 5_000_000, "image/png")
         ("message.added", {"message": Message("assistant", FunctionCall("c", "f", {"a": ["x" * 5_000_000]}))}),
         ("message.added", {"message": Message("tool", FunctionResult("c", "f", "", value=np.zeros(625_000)))}),
         ("message.added", {"message": Message("tool", FunctionResult("c", "f", "", value=b"x" * 5_000_000))}),
-        ("message.added", {"message": Message("assistant", ReasoningContent("x" * 5_000_000))}),
         ("tool.called", {"params": "x" * 5_000_000}),
         ("artifact.emitted", {"payload": {"figure": ["x" * 5_000_000]}}),
         ("tool.failed", {"error": None, "traceback": "é" * 5_000_000}),
-        ("llm.succeeded", {"text": "x" * 5_000_000, "reasoning": ""}),
     ],
     ids=lambda event: event[0],
 )
 def test_what_an_event_holds_counts_in_bytes(event):
     assert 5_000_000 <= size_of(event) < 5_010_000
+
+
+@pytest.mark.parametrize("said", [ReasoningContent("x" * 1_000_000), TextContent("x" * 1_000_000)])
+def test_what_a_model_says_counts_in_its_three_places(said):
+    assert 3_000_000 <= size_of(("message.added", {"message": Message("assistant", said)})) < 3_010_000
+    assert 1_000_000 <= size_of(("message.added", {"message": Message("user", said)})) < 1_010_000
 
 
 def test_a_payload_that_several_events_share_counts_once():
