@@ -132,7 +132,9 @@ class Recording:
         if not self.path.exists():
             return []
         found: list[tuple[bytes, Exchange | None]] = []
-        for number, line in enumerate(self.path.read_bytes().split(b"\n"), start=1):
+        odd: list[tuple[int, ValueError]] = []
+        lines = self.path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
@@ -140,9 +142,23 @@ class Recording:
             except ConfigurationError:
                 raise
             except ValueError as error:
-                warnings.warn(f"{self.path}, line {number} is no exchange and was passed over: {error}", stacklevel=4)
+                odd.append((number, error))
                 found.append((line, None))
+        if odd and len(odd) == len(found) and not _is_torn(lines):
+            raise ConfigurationError(
+                f"{self.path} is no recording: its line {odd[0][0]} is no exchange.",
+                hint="Record into a file of its own; nothing was written into this one.",
+            )
+        if odd:
+            number, why = odd[0]
+            more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+            warnings.warn(f"{self.path}, line {number}{more} is no exchange and was passed over: {why}", stacklevel=4)
         return found
+
+
+def _is_torn(lines: Sequence[bytes]) -> bool:
+    """Whether all that is there is the beginning of one exchange, as a program that was killed leaves it."""
+    return len(lines) == 1 and lines[0].startswith(b'{"key": ')
 
 
 def normal_request(request: ChatRequest, model: str | None) -> dict[str, Any]:

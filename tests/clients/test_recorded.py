@@ -441,3 +441,30 @@ def test_a_file_that_cannot_be_replayed_is_told_at_once(path):
         pass
     with pytest.raises(ConfigurationError, match="auto, record, replay"), recording(path, "play"):
         pass
+
+
+@pytest.mark.parametrize(
+    "foreign", ["a,b\n1,2\n", "import os\n\nprint(os.name)\n", '{"a": 1}', '{"nbagents": "runs"}\n{}\n']
+)
+def test_a_file_that_is_no_recording_is_refused_and_left_alone(path, foreign):
+    path.write_text(foreign)
+    with pytest.raises(ConfigurationError, match="is no recording: its line 1 is no exchange"), recording(path):
+        pass
+    with pytest.raises(ConfigurationError, match="Record into a file of its own"):
+        RecordedChatClient(path, ScriptedChatClient(["b"]))
+    assert path.read_text() == foreign
+
+
+def test_what_was_torn_when_it_was_all_there_was_is_passed_over(path):
+    path.write_bytes(b'{"key": "0123')
+    with pytest.warns(UserWarning, match="line 1 is no exchange"):
+        client = RecordedChatClient(path, ScriptedChatClient(["b"]))
+    client.as_agent().run_sync("first")
+    assert path.read_bytes().startswith(b'{"key": "0123\n')
+
+
+def test_lines_that_are_passed_over_are_told_of_once(path, recwarn):
+    record(path, ["a"], lambda agent: agent.run_sync("first"))
+    path.write_bytes(path.read_bytes() + b"one\ntwo\nthree\n")
+    RecordedChatClient(path)
+    assert [str(one.message).count("(and 2 more)") for one in recwarn] == [1]
