@@ -58,7 +58,7 @@ def save_runs(
     """Write runs to a JSONL file, secrets masked, and return how many. A file of runs that is there is replaced.
 
     Args:
-        path: where to.
+        path: where to; folders that are missing are made.
         selection: a response, a session, an id, a store or a list of these; None is all runs, `[]` none.
         capture: `full`, or `metadata`: no words of people, models or tools.
         filters: those of `runs_df`.
@@ -79,12 +79,17 @@ def save_runs(
     """
     if capture not in CAPTURES:
         raise ConfigurationError(f"capture is 'full' or 'metadata', not {capture!r:.100}.")
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigurationError(
+            f"The path of a file comes first, not {type(path).__name__}.", hint="save_runs('runs.jsonl', response)"
+        )
     target = Path(path).expanduser()
     runs = chosen_runs(selection, filters)
     if target.exists() and target.stat().st_size:
         with target.open("rb") as existing:
             _check_header(f"{target}, which would be replaced,", existing.readline())
     count = 0
+    target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with open(handle, "w", encoding="utf-8", newline="\n") as file:

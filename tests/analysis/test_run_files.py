@@ -243,3 +243,15 @@ async def test_a_save_that_fails_leaves_the_file_as_it_was(saved, monkeypatch):
         save_runs(saved)
     assert saved.read_bytes() == before
     assert [one.name for one in saved.parent.iterdir()] == ["runs.jsonl"]
+
+
+def test_a_folder_that_is_missing_is_made(tmp_path):
+    response = agent("Hello.").run_sync("Hi")
+    path = tmp_path / "a" / "b" / "runs.jsonl"
+    assert save_runs(path, response) == 1
+    assert runs_df(load_runs(path)).run_id.tolist() == [response.run_id]
+
+
+def test_a_path_and_a_selection_that_changed_places_are_told_apart(tmp_path):
+    with pytest.raises(ConfigurationError, match="The path of a file comes first, not AgentResponse"):
+        save_runs(agent("Hello.").run_sync("Hi"), str(tmp_path / "runs.jsonl"))
