@@ -123,18 +123,19 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
                 yield event
         assert run.reply is not None
         reply, run.reply = run.reply, None
+        calls = reply.calls
         for message in reply.messages:
             yield run.take(message)
         for event in note_reply(run):
             yield event
-        if reply.calls:
+        if calls:
             await run.settle()  # what is not followed by anything may be the answer, which middleware may replace
         if closing:
             run.stop_reason = "max_steps"
-        if not reply.calls or closing or _cut(reply) or (limit is not None and run.step >= limit):
+        if not calls or closing or _cut(reply) or (limit is not None and run.step >= limit):
             for event in _answer_unrun(run, reply):
                 yield event
-            if reply.calls and not closing and not _cut(reply):
+            if calls and not closing and not _cut(reply):
                 await run.commit()
                 await run.settle()
                 continue
@@ -143,9 +144,9 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
                     yield event
                 continue
             return
-        run.open_calls = list(reply.calls)
-        held = [call for call in reply.calls if needs_approval(run, call)]
-        allowed = [call for call in reply.calls if call not in held]
+        run.open_calls = list(calls)
+        held = [call for call in calls if needs_approval(run, call)]
+        allowed = [call for call in calls if call not in held]
         async with aclosing(_answer_calls(run, allowed, held)) as events:
             async for event in events:
                 yield event

@@ -370,7 +370,7 @@ class RunContext:
                 "finish_reason": self.finish_reason,
                 "error": describe_error(error) if error is not None and stop_reason not in _NO_ERROR else None,
                 "output_text": self.response.text,
-                "usage": total_usage(self.usages),
+                "usage": total_usage(self.usages) if self.children else usage,
                 "usage_complete": usage_complete(self.usages),
                 "warnings": list(self.warnings),
             },
