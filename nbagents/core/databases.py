@@ -251,5 +251,5 @@ def _set_up_sqlite(page_bytes: int, connection: Any, record: object) -> None:
 def _unusable(text: str, user: str) -> ConfigurationError:
     return ConfigurationError(
         f"{redact(text)!r} is no database that {user} can use.",
-        hint='Pass e.g. "sqlite:///chat.db" or "postgresql+psycopg://user:password@host/database".',
+        hint='Pass e.g. "sqlite:///chat.db" or "postgresql+psycopg://user@host/database".',
     )
