@@ -50,8 +50,8 @@ def run_demo(*, browser: bool = True, force: bool = False, say: Say) -> int:
     needed = ["jupyterlab"] if browser else ["nbclient", "nbconvert", "nbformat", "ipykernel"]
     if missing := [name for name in needed if find_spec(name) is None]:
         raise ConfigurationError(
-            f"The demo needs {', '.join(missing)}, which is not installed.",
-            hint=f"Run: pip install {' '.join(missing)} (the extra `lab` has all of them).",
+            f"The demo needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed.",
+            hint='Run: pip install -e ".[lab]" in the folder of nbagents, or pip install ' + " ".join(missing) + ".",
         )
     notebook = copy_quickstart(Path(DEMO_FOLDER).resolve(), force=force, say=say)
     prepare_local_model(say)
@@ -134,7 +134,7 @@ def run_headless(notebook: Path, say: Say) -> Path:
 
     document = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
     try:
-        _execute(document, notebook)
+        _execute(document, notebook, say)
     finally:
         nbformat.write(document, notebook)  # type: ignore[no-untyped-call]
     page = notebook.with_suffix(".html")
@@ -147,10 +147,9 @@ def run_headless(notebook: Path, say: Say) -> Path:
     return page
 
 
-def _execute(document: Any, notebook: Path) -> None:
+def _execute(document: Any, notebook: Path, say: Say) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-    from tqdm.auto import tqdm
 
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # the kernel of this environment
     client = NotebookClient(
@@ -162,15 +161,14 @@ def _execute(document: Any, notebook: Path) -> None:
         resources={"metadata": {"path": str(notebook.parent)}},
     )
     code_cells = [(place, cell) for place, cell in enumerate(document.cells) if cell.cell_type == "code"]
-    with tqdm(total=len(code_cells), unit="cell", desc=notebook.name) as bar, client.setup_kernel():
+    with client.setup_kernel():
         for number, (place, cell) in enumerate(code_cells, 1):
             started = time.perf_counter()
             try:
                 client.execute_cell(cell, place)
             except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
                 raise _cell_error(f"Cell {number} of {notebook.name}", cell, error) from error
-            bar.update()
-            bar.write(f"[{number}/{len(code_cells)}] {time.perf_counter() - started:5.1f} s  {_first_line(cell)}")
+            say(f"[{number}/{len(code_cells)}] {time.perf_counter() - started:5.1f} s  {_first_line(cell)}")
 
 
 def _cell_error(which: str, cell: Any, error: Exception) -> NBAgentsError:
