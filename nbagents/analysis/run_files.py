@@ -20,6 +20,7 @@ from nbagents.analysis.progress import progress
 from nbagents.analysis.queries import EVERY_RUN, RunQuery, wanted
 from nbagents.analysis.selection import Filters, Selection, chosen_runs
 from nbagents.analysis.stored_events import CAPTURES, Capture, check_record, event_of, parse_json, stored_payloads
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.core.events import RunEvent
 from nbagents.core.runlog import RunRecord
@@ -47,6 +48,7 @@ class LoadedRuns:
         return wanted(self._records, query)
 
 
+@exact_arguments(Filters)
 def save_runs(
     path: str | os.PathLike[str],
     selection: Selection = None,
@@ -104,6 +106,7 @@ def save_runs(
     return count
 
 
+@exact_arguments()
 def load_runs(paths: Paths) -> LoadedRuns:
     """Read runs from the files that `save_runs` wrote.
 

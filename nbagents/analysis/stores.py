@@ -14,6 +14,7 @@ from nbagents.analysis.queries import in_order, wanted
 from nbagents.analysis.queries import status_of as status_of
 from nbagents.analysis.run_store import RunStore as RunStore
 from nbagents.analysis.stored_events import Capture
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import StoreError
 from nbagents.core.runlog import RunRecord, run_log
 
@@ -24,6 +25,7 @@ _current: RunStore | None = None
 def use_store(url: None, *, capture: Capture = "full") -> None: ...
 @overload
 def use_store(url: str, *, capture: Capture = "full") -> RunStore: ...
+@exact_arguments()
 def use_store(url: str | None, *, capture: Capture = "full") -> RunStore | None:
     """Keep runs in a database: all from now on, and those that are still going. Tables and plots show what is in it.
 

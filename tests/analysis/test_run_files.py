@@ -255,3 +255,13 @@ def test_a_folder_that_is_missing_is_made(tmp_path):
 def test_a_path_and_a_selection_that_changed_places_are_told_apart(tmp_path):
     with pytest.raises(ConfigurationError, match="The path of a file comes first, not AgentResponse"):
         save_runs(agent("Hello.").run_sync("Hi"), str(tmp_path / "runs.jsonl"))
+
+
+def test_a_mistyped_argument_is_named_with_the_nearest(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"save_runs has no argument 'caputre'\. Did you mean 'capture'\?"):
+        save_runs(tmp_path / "runs.jsonl", caputre="metadata")
+    with pytest.raises(ConfigurationError, match=r"save_runs has no argument 'sesion_id'\. Did you mean 'session_id'"):
+        save_runs(tmp_path / "runs.jsonl", sesion_id="trip")
+    with pytest.raises(ConfigurationError, match=r"load_runs has no argument 'path'\. Did you mean 'paths'\?"):
+        load_runs(path=tmp_path / "runs.jsonl")
+    assert list(tmp_path.iterdir()) == []

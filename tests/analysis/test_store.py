@@ -291,6 +291,8 @@ def test_other_arguments_that_do_not_fit(tmp_path):
         use_store(3)
     with pytest.raises(ConfigurationError, match="'metadata'"):
         use_store(f"sqlite:///{tmp_path}/x.db", capture="some")
+    with pytest.raises(ConfigurationError, match=r"use_store has no argument 'caputre'\. Did you mean 'capture'\?"):
+        use_store(f"sqlite:///{tmp_path}/x.db", caputre="metadata")
     assert list(tmp_path.iterdir()) == []
 
 
