@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+import warnings
+from collections.abc import Mapping
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
 
 from nbagents.core.errors import ConfigurationError
 
@@ -14,8 +15,7 @@ TagValue = str | int | float | bool
 _tags: ContextVar[Mapping[str, TagValue]] = ContextVar("tags", default={})  # noqa: B039  no mapping in it is changed
 
 
-@contextmanager
-def tags(**named: TagValue) -> Iterator[None]:
+class tags(ContextDecorator):
     """Give tags to all runs that are asked for inside the `with` block, in whichever task or thread they then run.
 
     Blocks nest: inner tags are added to the outer ones, and the same name wins inside. Runs that tools begin have the
@@ -31,17 +31,36 @@ def tags(**named: TagValue) -> Iterator[None]:
         >>> with tags(experiment="a", fold=1):
         ...     pass  # agent.run_sync(...); then runs_df(tag={"experiment": "a"})
     """
-    for name, value in named.items():
-        if not is_tag_value(value):
-            raise ConfigurationError(
-                f"The tag {name!r} is a text, a number or a bool, not {value!r:.100}.",
-                hint="Give what belongs together as several tags.",
-            )
-    token = _tags.set({**_tags.get(), **named})
-    try:
-        yield
-    finally:
-        _tags.reset(token)
+
+    def __init__(self, /, **named: TagValue) -> None:
+        self._used = True  # until its values are known to be tags
+        for name, value in named.items():
+            if not is_tag_value(value):
+                raise ConfigurationError(
+                    f"The tag {name!r} is a text, a number or a bool, not {value!r:.100}.",
+                    hint="Give what belongs together as several tags.",
+                )
+        self._named = named
+        self._used = False
+
+    def __repr__(self) -> str:
+        return f"<tags {self._named}: they are given inside `with tags(...):`>"
+
+    def __enter__(self) -> None:
+        self._used = True
+        self._token: Token[Mapping[str, TagValue]] = _tags.set({**_tags.get(), **self._named})
+
+    def __exit__(self, *error: object) -> None:
+        _tags.reset(self._token)
+
+    def _recreate_cm(self) -> tags:
+        """A block of its own for each call of a decorated function: calls may overlap."""
+        self._used = True
+        return tags(**self._named)
+
+    def __del__(self) -> None:
+        if not self._used:
+            warnings.warn(f"{self!r} were given to no run.", stacklevel=2)
 
 
 def is_tag_value(value: object) -> bool:

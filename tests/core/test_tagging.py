@@ -94,3 +94,25 @@ async def test_a_run_inside_a_tool_has_the_tags_of_its_parent_and_its_own() -> N
 def test_a_value_that_is_no_tag_is_named(wrong: object) -> None:
     with pytest.raises(ConfigurationError, match="The tag 'experiment' is a text"), nbagents.tags(experiment=wrong):
         pass
+
+
+def test_tags_without_a_block_say_that_nothing_has_them() -> None:
+    with pytest.warns(UserWarning, match=r"<tags \{'fold': 1\}: .*with tags.*were given to no run"):
+        nbagents.tags(fold=1)
+
+
+def test_tags_that_were_used_and_wrong_ones_say_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    with nbagents.tags(fold=1):
+        pass
+    with pytest.raises(ConfigurationError):
+        nbagents.tags(fold=None)
+    assert not recwarn.list
+
+
+def test_a_decorated_function_has_its_tags_in_each_of_its_calls() -> None:
+    @nbagents.tags(fold=1)
+    def ask(depth: int) -> list[dict[str, object]]:
+        return [*(ask(depth - 1) if depth else []), tags_of(agent().run_sync("Hi"))]
+
+    assert ask(1) == [{"fold": 1}, {"fold": 1}]
+    assert tags_of(agent().run_sync("Hi")) == {}
