@@ -136,7 +136,7 @@ class Database:
             cause = getattr(error, "orig", None) or error
             raise self._tables.error(
                 f"The database {self.name} cannot be {what}: {type(cause).__name__}: {cause}",
-                hint="Check that it is there, that this user may write to it, and that no other program locks it.",
+                hint=_advice(cause),
                 retryable=isinstance(error, OperationalError),
             ) from error
 
@@ -246,6 +246,12 @@ def _set_up_sqlite(page_bytes: int, connection: Any, record: object) -> None:
     connection.execute(f"PRAGMA page_size={page_bytes}")  # of a file that is new
     connection.execute("PRAGMA synchronous=NORMAL")  # with the write-ahead log a crash of the program loses nothing
     connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten
+
+
+def _advice(cause: BaseException) -> str:
+    if "not a database" in str(cause):  # SQLite's words
+        return "Another kind of file is there, and stays as it is; use another path."
+    return "Check that it is there, that this user may write to it, and that no other program locks it."
 
 
 def _unusable(text: str, user: str) -> ConfigurationError:

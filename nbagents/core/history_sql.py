@@ -130,7 +130,8 @@ def _parse(row: str) -> list[Message]:
 def missing_package(user: str, module: str) -> ConfigurationError:
     """Return the error of `user`, which needs `module` for its database."""
     packages = {"sqlalchemy": "sqlalchemy>=2", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
-    package = packages.get(module, module)
-    return ConfigurationError(
-        f"{user} needs the package {module!r} for this database.", hint=f'pip install "{package}"'
-    )
+    if module in packages:
+        hint = f'pip install "{packages[module]}"'
+    else:  # the name of a module is not always that of what is to be installed
+        hint = "SQLAlchemy's page on dialects names each driver's package; tested are SQLite and PostgreSQL."
+    return ConfigurationError(f"{user} needs the module {module!r} for this database.", hint=hint)

@@ -280,8 +280,9 @@ async def test_one_store_after_the_other(tmp_path):
 
 @pytest.mark.parametrize("wrong", ["", "runs.db", "memory", "mysql://ada:Zx8Qw3Rt5Yu7@h/x", "sqlite+aiosqlite:///x.db"])
 def test_an_address_that_does_not_fit_is_an_error_at_once_and_leaves_the_store(store, wrong):
-    with pytest.raises(ConfigurationError, match=r"sqlite:///\w+\.db|pip install") as caught:
+    with pytest.raises(ConfigurationError, match=r"sqlite:///\w+\.db") as caught:
         use_store(wrong)
+    assert "redacted" not in caught.value.hint
     assert "Zx8Qw3" not in "".join(traceback.format_exception(caught.value))
     assert not store.closed
 
@@ -318,7 +319,7 @@ def test_a_database_of_another_version_or_of_others_is_an_error_and_left_alone(u
 def test_a_file_that_is_no_database_is_an_error_and_left_alone(tmp_path):
     notes = tmp_path / "notes.md"
     notes.write_text("# My notes\n" * 100)
-    with pytest.raises(StoreError, match=r"notes\.md cannot be .*not a database"):
+    with pytest.raises(StoreError, match=r"notes\.md cannot be .*not a database.* use another path"):
         use_store(f"sqlite:///{notes}")
     assert notes.read_text() == "# My notes\n" * 100
 

@@ -146,6 +146,7 @@ def test_what_is_no_text_is_an_error_at_once():
     [
         ("sqlalchemy", "sqlite://", 'pip install "sqlalchemy>=2"'),
         ("psycopg", "postgresql+psycopg://h/x", 'pip install "psycopg[binary]"'),
+        ("MySQLdb", "mysql://h/x", "names each driver's package; tested are SQLite and PostgreSQL"),
     ],
 )
 def test_a_missing_package_names_what_to_install(monkeypatch, module, url, command):
