@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from nbagents.core import Message as Message
     from nbagents.core import NBAgentsError as NBAgentsError
     from nbagents.core import PromptTemplate as PromptTemplate
+    from nbagents.core import RateLimits as RateLimits
     from nbagents.core import ResponseStream as ResponseStream
     from nbagents.core import RunBudget as RunBudget
     from nbagents.core import RunContext as RunContext
@@ -125,6 +126,7 @@ _HOMES = {
         "Message",
         "NBAgentsError",
         "PromptTemplate",
+        "RateLimits",
         "ContextProvider",
         "ResponseStream",
         "RunBudget",

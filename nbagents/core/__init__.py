@@ -26,6 +26,7 @@ from nbagents.core.notes import note
 from nbagents.core.options import UNSET, merge_options
 from nbagents.core.prices import set_price
 from nbagents.core.providers import ContextProvider, HistoryCopy
+from nbagents.core.rates import RateLimits
 from nbagents.core.responses import AgentResponse, ChatResponse
 from nbagents.core.run import RunContext
 from nbagents.core.runlog import RunLog, RunRecord, run_log
@@ -70,6 +71,7 @@ __all__ = [
     "Message",
     "NBAgentsError",
     "PromptTemplate",
+    "RateLimits",
     "ReasoningContent",
     "RefusalContent",
     "ResponseStream",

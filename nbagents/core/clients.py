@@ -17,6 +17,7 @@ from nbagents.core.hosted import HostedTool
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.options import check_options
 from nbagents.core.outputs import OutputFormat, UnfitReply, check_whole, output_format
+from nbagents.core.rates import RateLimits, limited_reply
 from nbagents.core.responses import ChatResponse
 from nbagents.core.streams import ResponseStream
 from nbagents.core.tools import ToolDefinition
@@ -74,6 +75,8 @@ class BaseChatClient(ABC):
         supports_service_sessions: the service can keep the conversation: requests have a `conversation_id` once a
             reply had one, and bring only what is new. (What `store` means to Chat Completions is no such thing.)
         supports_tools: the model can call functions.
+        max_retries: how often a request that failed is made again, where that can help.
+        limits: how much may be asked of it at once and in a minute; None for no limit. Who waits is served in order.
     """
 
     model: str | None = None
@@ -82,6 +85,8 @@ class BaseChatClient(ABC):
     stores_by_default: bool = False
     supports_service_sessions: bool = False
     supports_tools: bool = True
+    max_retries: int = 0
+    limits: RateLimits | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # it holds connections, locks or a script, and no conversation: copies of an agent share it
@@ -203,8 +208,10 @@ def reply_of(
 def direct_reply(
     client: BaseChatClient | SupportsChatGetResponse, request: ChatRequest
 ) -> AsyncGenerator[ChatResponseUpdate, None]:
-    """Yield the reply of `client` itself."""
-    return client.generate(request) if isinstance(client, BaseChatClient) else _generate_from(client, request)
+    """Yield the reply of `client` itself, within its limits."""
+    if not isinstance(client, BaseChatClient):
+        return _generate_from(client, request)
+    return client.generate(request) if client.limits is None else limited_reply(client.limits, request, client.generate)
 
 
 async def _generate_from(

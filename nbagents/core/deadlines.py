@@ -43,12 +43,17 @@ async def items_in_time(deadline: float, source: AsyncGenerator[T, None]) -> Asy
             yield item
 
 
-async def pause(seconds: float, deadline: float | None) -> None:
-    """Wait, at most until the moment `deadline`."""
-    left = seconds if deadline is None else min(seconds, max(deadline - time.monotonic(), 0))
-    await asyncio.sleep(left)
-    if left < seconds:
-        raise timed_out()
+def check_time_for(wait: float, deadline: float | None, cause: BaseException) -> None:
+    """Tell at once, and not only when it is there, that the moment `deadline` comes before a wait is over.
+
+    Raises:
+        RunTimeoutError: so it is; `cause` is what was to be waited for.
+    """
+    if deadline is not None and time.monotonic() + wait >= deadline:
+        raise RunTimeoutError(
+            f"The model is to be asked again after {wait:.1f} s, and the duration of the run's budget ends before.",
+            hint="Raise RunBudget.max_duration_ms.",
+        ) from cause
 
 
 def timed_out() -> RunTimeoutError:

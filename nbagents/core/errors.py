@@ -67,10 +67,7 @@ class NBAgentsError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        if not self.hint:
-            return self.message
-        ends = self.message.rstrip().endswith((".", "!", "?", ":", "…"))
-        return f"{self.message}{'' if ends else '.'} {self.hint}"
+        return _sentences(self.message, self.hint) if self.hint else self.message
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: where the user's code was, and the message; not the rooms inside."""
@@ -81,6 +78,11 @@ class NBAgentsError(Exception):
         if place is not None and place.line:
             shown.insert(0, f"line {place.lineno} of {place.name}:  {redact(place.line)}")
         return shown
+
+
+def _sentences(message: str, more: str) -> str:
+    ends = message.rstrip().endswith((".", "!", "?", ":", "…"))
+    return f"{message}{'' if ends else '.'} {more}"
 
 
 def forget_inner_frames(error: NBAgentsError) -> None:
@@ -156,6 +158,7 @@ class ModelError(NBAgentsError):
         headers: headers of the reply.
         body_text: the reply's body, shortened.
         partial_text: the text that had been streamed before the failure.
+        attempts: how often the request was made.
     """
 
     default_code = "model"
@@ -177,6 +180,13 @@ class ModelError(NBAgentsError):
         self.headers = {name: redact(value) for name, value in (headers or {}).items()}
         self.body_text = redact(body_text) if body_text else None
         self.partial_text = partial_text
+        self.attempts = 1
+
+    def __str__(self) -> str:
+        if self.attempts == 1:
+            return super().__str__()
+        tried = f"Tried {self.attempts} times."
+        return _sentences(self.message, f"{tried} {self.hint}" if self.hint else tried)
 
 
 class AuthenticationError(ModelError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 
 from nbagents.core.clients import ChatRequest, reply_of
 from nbagents.core.content import FunctionCall, ReasoningContent, TextContent
-from nbagents.core.deadlines import items_in_time, pause
+from nbagents.core.deadlines import check_time_for, items_in_time
 from nbagents.core.errors import IncompleteStreamError, ModelError
 from nbagents.core.events import RunEvent
 from nbagents.core.folding import UpdateFolder
@@ -19,6 +18,7 @@ from nbagents.core.ids import new_id
 from nbagents.core.messages import Message
 from nbagents.core.middleware import ChatContext, reply_through
 from nbagents.core.options import TOOL_OPTIONS
+from nbagents.core.retries import wait_before_retry
 from nbagents.core.run import RunContext, describe_error
 from nbagents.core.service_history import note_conversation
 from nbagents.core.toolset import named_choice, offered
@@ -26,7 +26,6 @@ from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 
 BREATH_SECONDS = 0.010
 """A source without pauses lets the event loop run others this often."""
-MAX_BACKOFF_SECONDS = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -62,11 +61,12 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
             return
         except ModelError as error:
             shown = run.partial is not None and bool(run.partial.messages())
-            if not error.retryable or shown or attempt > retries:
+            wait = wait_before_retry(error, attempt=attempt, retries=retries, shown=shown)
+            if wait is None:
                 raise
-            wait = _backoff(error, attempt)
+            check_time_for(wait, run.deadline, error)
             yield run.event("llm.retried", {"attempt": attempt, "wait_s": wait, "error": describe_error(error)})
-        await pause(wait, run.deadline)
+        await asyncio.sleep(wait)
 
 
 def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
@@ -261,25 +261,3 @@ class _ModelCall:
 def _new_call_id() -> str:
     """An id of ours: those of providers may be missing, and come again."""
     return new_id("call")
-
-
-def _backoff(error: ModelError, attempt: int) -> float:
-    """Seconds to wait: what the server asks for, else exponential with jitter."""
-    asked = _asked_wait(error.headers)
-    if asked is not None:
-        return min(asked, MAX_BACKOFF_SECONDS)
-    return min(0.5 * 2.0 ** (attempt - 1), 8.0) * (0.75 + random.random() / 4)
-
-
-def _asked_wait(headers: Mapping[str, str]) -> float | None:
-    """The seconds that a server asks to wait: OpenAI's `retry-after-ms`, else `retry-after`, a number or a date."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        asked = headers.get(name, "")
-        if asked.isascii() and asked.replace(".", "", 1).isdigit():
-            return float(asked) * unit
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time(), 0.0)
-    except ValueError:
-        return None

@@ -46,8 +46,9 @@ async def test_a_server_error_is_tried_again_a_bad_request_never(raw_server: Raw
 @pytest.mark.parametrize(
     ("headers", "shortest", "longest"),
     [
-        ({"retry-after-ms": "30"}, 0.03, 0.03),
-        ({"retry-after": "0.02"}, 0.02, 0.02),
+        ({"retry-after-ms": "30"}, 0.03, 0.0375),
+        ({"retry-after-ms": "30", "retry-after": "1"}, 0.03, 0.0375),
+        ({"retry-after": "0.02"}, 0.02, 0.025),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0, 0),
         ({"retry-after": "soon"}, 0.3, 0.6),
         ({}, 0.3, 0.6),
