@@ -40,13 +40,18 @@ class ReplyReader:
         error: the `error` object that the server sent instead of a reply or within it.
         seen: chunks that belong to a reply.
         finish_reason: why the reply ended; None until the server has said so.
+        ended: False: usage may follow the reason.
+        core: what every reply has.
         reasons: the reply has `reasoning_content`, which some providers want back with the results of its calls.
     """
+
+    core = "a choice"
 
     def __init__(self) -> None:
         self.error: Any = None
         self.seen = 0
         self.finish_reason: str | None = None
+        self.ended = False
         self.reasons = False
         self._said = False
         self._response_id: str | None = None

@@ -35,14 +35,16 @@ class CallFacts:
     """What an error should tell about the call that failed.
 
     Attributes:
-        model: the model that was asked for.
+        model: the model that was asked for; empty where it is none.
         host: host and port of the endpoint.
         begun: the reply had begun to arrive.
+        expected: what should have come back.
     """
 
     model: str
     host: str
     begun: bool = False
+    expected: str = "a chat completion"
 
 
 def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
@@ -94,12 +96,12 @@ def reported_error(reported: Any, facts: CallFacts) -> ModelError:
 
 
 def invalid_reply(what: str, text: str, facts: CallFacts) -> InvalidReplyError:
-    """Return the error of a reply with status 200 that is no chat completion."""
+    """Return the error of a reply with status 200 that is not what was expected."""
     if _HTML.match(text):
         title = _TITLE.search(text)
         what = f"an HTML page{f' ({title.group(1).strip()[:100]!r})' if title else ''}"
     return InvalidReplyError(
-        f"{facts.host} answered with {what} instead of a chat completion.",
+        f"{facts.host} answered with {what} instead of {facts.expected}.",
         hint="Check base_url: it must lead to an OpenAI-compatible API and usually ends in /v1.",
         retryable=facts.begun,  # chunks came before it: not another server, but a fault on the way
         status=200,
@@ -134,6 +136,8 @@ def _kind_of(
     status: int, code: str, said: str, opening: str, facts: CallFacts
 ) -> tuple[type[ModelError], str, str | None]:
     """The error for a status, what it says and what to do."""
+    if status == 404 and not facts.model:
+        return ModelNotFoundError, f"{facts.host} has nothing at this address", "Check the id and base_url."
     if status == 404 or code == "model_not_found":
         hint = "Check the model's name; if it is right, check base_url, which usually ends in /v1."
         return ModelNotFoundError, f"{facts.host} knows no model {facts.model!r}", hint
