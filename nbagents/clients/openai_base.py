@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from nbagents.clients.connections import Opened
@@ -13,7 +13,6 @@ from nbagents.clients.openai_calls import Call, R, drain, is_stream, pieces_of, 
 from nbagents.clients.openai_errors import CallFacts, invalid_reply, model_error
 from nbagents.clients.server_events import EventReader
 from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
-from nbagents.core.concurrency import ConcurrencyLimit
 from nbagents.core.errors import (
     ConfigurationError,
     ConnectionFailedError,
@@ -21,6 +20,7 @@ from nbagents.core.errors import (
     ModelTimeoutError,
     NBAgentsError,
 )
+from nbagents.core.rates import RateLimits
 from nbagents.core.secrets import register_header_secrets, register_secret
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class OpenAIClient:
         max_retries: how often a request is sent again.
         timeout: seconds without a byte after which a request fails.
         max_concurrency: requests at once.
+        requests_per_minute: requests that begin within any 60 seconds.
+        tokens_per_minute: tokens of input and output within any 60 seconds.
 
     Raises:
         ConfigurationError: no key, or arguments that do not fit.
@@ -68,17 +70,24 @@ class OpenAIClient:
         max_retries: int,
         timeout: float | None,
         max_concurrency: int | None,
+        requests_per_minute: int | None,
+        tokens_per_minute: int | None,
     ) -> None:
         if not isinstance(model, str) or not model:
             raise ConfigurationError(f"model is the name of a model, not {model!r}.")
-        _check_number("max_retries", max_retries, least=0)
-        _check_number("max_concurrency", max_concurrency, least=1)
+        if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
+            raise ConfigurationError(f"max_retries is a whole number from 0, not {max_retries!r}.")
         if timeout is not None and timeout <= 0:
             raise ConfigurationError(f"timeout is a number of seconds above 0, not {timeout!r}.")
         self.model = model
         self.max_retries = max_retries
         self.timeout = timeout
-        self._limit = nullcontext() if max_concurrency is None else ConcurrencyLimit(max_concurrency)
+        rates = {
+            "max_concurrency": max_concurrency,
+            "requests_per_minute": requests_per_minute,
+            "tokens_per_minute": tokens_per_minute,
+        }
+        self.limits = RateLimits.of(**rates)
         address: dict[str, Any] = {
             "base_url": base_url,
             "client": client,
@@ -86,7 +95,7 @@ class OpenAIClient:
             "api_version": api_version,
             "azure_ad_token_provider": azure_ad_token_provider,
         }
-        self._settings = {**address, "max_concurrency": max_concurrency}
+        self._settings = {**address, **rates}
         endpoint = find_endpoint(key, **address)
         self.host = endpoint.host
         self.provider = endpoint.provider
@@ -208,26 +217,24 @@ class OpenAIModelClient(OpenAIClient, BaseChatClient, Generic[R]):
 
     @asynccontextmanager
     async def _call(self, request: ChatRequest) -> AsyncIterator[Call[R]]:
-        """One call: a place within the limit, the client of this loop, and whatever fails as an error of ours."""
-        async with self._limit:
-            opened = await self._clients.current()
-            model = request.options.get("model") or self.model
-            facts = CallFacts(model, opened.host, expected=self.reply_is)
-            given = request.client_kwargs
-            body = {
-                **self._body(request, facts),
-                **{name: value for name, value in given.items() if name not in (*REQUEST_SETTINGS, "extra_body")},
-                **(given.get("extra_body") or {}),
-            }
-            settings = self._request_settings(given, opened)
-            call = Call(opened, self.path, body, settings, facts, self._reader(request))
-            try:
-                with _as_ours(opened, call.facts_now):
-                    yield call
-            except (ConnectionFailedError, ModelTimeoutError, InvalidReplyError):
-                if call.reader.finish_reason is None:
-                    raise
-                # Else the model had finished: the reply is whole, only its usage may be missing.
+        """One call: the client of this loop, and whatever fails as an error of ours."""
+        opened = await self._clients.current()
+        facts = CallFacts(request.options.get("model") or self.model, opened.host, expected=self.reply_is)
+        given = request.client_kwargs
+        body = {
+            **self._body(request, facts),
+            **{name: value for name, value in given.items() if name not in (*REQUEST_SETTINGS, "extra_body")},
+            **(given.get("extra_body") or {}),
+        }
+        settings = self._request_settings(given, opened)
+        call = Call(opened, self.path, body, settings, facts, self._reader(request))
+        try:
+            with _as_ours(opened, call.facts_now):
+                yield call
+        except (ConnectionFailedError, ModelTimeoutError, InvalidReplyError):
+            if call.reader.finish_reason is None:
+                raise
+            # Else the model had finished: the reply is whole, only its usage may be missing.
 
 
 @contextmanager
@@ -240,11 +247,6 @@ def _as_ours(opened: Opened, facts: Callable[[], CallFacts]) -> Iterator[None]:
     except Exception as error:
         register_secret(opened.client.api_key)  # a function may have renewed it
         raise model_error(error, facts()) from error
-
-
-def _check_number(name: str, value: int | None, *, least: int) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise ConfigurationError(f"{name} is a whole number from {least}, not {value!r}.")
 
 
 def _unpickled(kind: type[Any], settings: Mapping[str, Any]) -> Any:

@@ -38,6 +38,8 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
         max_retries: how often a request that failed before anything was shown is sent again.
         timeout: seconds without a byte after which a request fails; 600 by default, 5 for the connection.
         max_concurrency: requests at once, across tasks, threads and loops; the rest wait in order.
+        requests_per_minute: requests that begin within any 60 seconds, shared in the same way.
+        tokens_per_minute: tokens of input and output within any 60 seconds, shared in the same way.
         streaming: True or False for a server that can do only one of the two.
         stores_by_default: the service keeps the conversation itself.
         replay_reasoning: send reasoning back with the calls of the same turn; by default if the server's replies have
@@ -69,6 +71,8 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
         max_retries: int = 2,
         timeout: float | None = None,
         max_concurrency: int | None = None,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
         streaming: bool | None = None,
         stores_by_default: bool = False,
         replay_reasoning: bool | None = None,
@@ -86,6 +90,8 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
             max_retries=max_retries,
             timeout=timeout,
             max_concurrency=max_concurrency,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
         )
         self.streaming = streaming
         self.stores_by_default = stores_by_default
