@@ -1,4 +1,4 @@
-"""Who talks to the endpoint: one AsyncOpenAI per event loop, closed inside its loop."""
+"""Who talks to the endpoint: one client of the provider's package per event loop, closed inside its loop."""
 
 from __future__ import annotations
 
@@ -11,35 +11,79 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.secrets import register_secret
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Package:
+    """The package of a provider, which has the keys, the pool and the timeouts. Its clients are all of one make.
+
+    Attributes:
+        name: what is imported.
+        client: its class of async clients, which `client=` may be.
+        error: the base of its errors.
+        keys: attributes of a client that are secrets.
+        variable: the environment variable that holds the key.
+        api: what `base_url` must lead to, for texts.
+        path: where such an address ends, for texts.
+        extra: the extra of nbagents that installs it; None where nbagents needs it anyway.
+    """
+
+    name: str
+    client: str
+    error: str
+    keys: tuple[str, ...]
+    variable: str
+    api: str
+    path: str
+    extra: str | None = None
+
+    def load(self) -> Any:
+        """Import it.
+
+        Raises:
+            ConfigurationError: it is not installed.
+        """
+        try:
+            return import_module(self.name)
+        except ModuleNotFoundError as error:
+            if error.name != self.name:
+                raise
+            raise ConfigurationError(
+                f"This client needs the package {self.name}.", hint=f'pip install "nbagents[{self.extra}]"'
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """An AsyncOpenAI for one event loop.
+    """A client of `package` for one event loop.
 
     Attributes:
+        package: the provider's package.
         client: what sends.
         owned: we made its connections and close them.
         shared: its connections may also be used on other loops, by the user or by us.
         host: host and port of the endpoint.
     """
 
-    client: AsyncOpenAI
+    package: Package
+    client: Any
     owned: bool = False
     shared: bool = False
     host: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "host", host_of(str(self.client.base_url)))
+
+    def register_keys(self) -> None:
+        """Mask its keys from now on; a function may have renewed one."""
+        for name in self.package.keys:
+            register_secret(getattr(self.client, name))
 
 
 @lru_cache(maxsize=64)
@@ -54,17 +98,19 @@ def host_of(url: str) -> str:
 
 
 class LoopClients:
-    """One AsyncOpenAI for each event loop: a pooled connection cannot change loops.
+    """One client for each event loop: a pooled connection cannot change loops.
 
     Each is held by an async generator of its loop. `asyncio.run` closes such generators before it closes the loop; when
     this object goes, a finalizer has its loops close theirs. The finalizer also keeps them from being collected in one
     sweep with their connections, which would then be dropped open.
 
     Args:
+        package: the provider's package.
         open_client: makes the client for the running loop.
     """
 
-    def __init__(self, open_client: Callable[[], Opened]) -> None:
+    def __init__(self, package: Package, open_client: Callable[[], Opened]) -> None:
+        self._package = package
         self._open_client = open_client
         self._held: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Held] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -73,21 +119,23 @@ class LoopClients:
         """Return the client of the running loop.
 
         Raises:
-            ConfigurationError: a client that was passed in is closed, or a factory gave something else.
+            ConfigurationError: a client that was passed in is closed, a factory gave something else, or the package is
+                not installed.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
             held = self._held.get(loop)
         if held is not None and not held.opened.client.is_closed():
             return held.opened
-        if "openai" not in sys.modules:  # a second of work: elsewhere, so that the loop goes on meanwhile
-            await run_in_thread(lambda: import_module("openai"))
+        if self._package.name not in sys.modules:  # a second of work: elsewhere, so that the loop goes on meanwhile
+            await run_in_thread(self._package.load)
         opened = self._open_client()
         if opened.client.is_closed():
             raise ConfigurationError(
-                "The AsyncOpenAI passed as client= is closed.", hint="Pass an open one, or a function that makes one."
+                f"The {self._package.client} passed as client= is closed.",
+                hint="Pass an open one, or a function that makes one.",
             )
-        register_secret(opened.client.api_key)
+        opened.register_keys()
         holder = _hold(opened, weakref.ref(self))
         await anext(holder)
         finalizer = weakref.finalize(self, _close_in_loop, weakref.ref(loop), holder)
@@ -146,55 +194,50 @@ def _close_in_loop(loop_ref: weakref.ref[asyncio.AbstractEventLoop], holder: Asy
         loop.call_soon_threadsafe(close)
 
 
-def clients_of(settings: Callable[[], dict[str, Any]]) -> LoopClients:
-    """Clients made from `settings` of AsyncOpenAI, or with `azure_endpoint` of AsyncAzureOpenAI."""
+def clients_of(package: Package, settings: Callable[[], dict[str, Any]], *, kind: str | None = None) -> LoopClients:
+    """Clients of the package's class `kind`, by default its usual one, made from `settings`."""
 
     def open_client() -> Opened:
-        import openai
-
+        module = package.load()
         # Not the client's own HTTP client: that one tries to close itself when it is collected, on whatever loop runs.
-        made = {**settings(), "http_client": openai.DefaultAsyncHttpxClient()}
-        azure = "azure_endpoint" in made
-        return Opened(openai.AsyncAzureOpenAI(**made) if azure else openai.AsyncOpenAI(**made), owned=True)
+        made = getattr(module, kind or package.client)(**settings(), http_client=module.DefaultAsyncHttpxClient())
+        return Opened(package, made, owned=True)
 
-    return LoopClients(open_client)
+    return LoopClients(package, open_client)
 
 
-def borrowed_clients(client: AsyncOpenAI) -> LoopClients:
+def borrowed_clients(package: Package, client: Any) -> LoopClients:
     """Clients with the settings of the user's `client`, which is never closed.
 
-    Where it has the HTTP client that openai makes by default, each loop gets connections of its own, and `client`
+    Where it has the HTTP client that the package makes by default, each loop gets connections of its own, and `client`
     itself is never used: it may have pooled connections of another loop. An HTTP client of the user's may have
     proxies, certificates or a transport that cannot be copied, so it is used as it is.
     """
 
     def open_client() -> Opened:
-        import openai
-
         if _has_default_http_client(client):
-            return Opened(client.with_options(http_client=openai.DefaultAsyncHttpxClient()), owned=True)
-        return Opened(client, shared=True)
+            own = client.with_options(http_client=package.load().DefaultAsyncHttpxClient())
+            return Opened(package, own, owned=True)
+        return Opened(package, client, shared=True)
 
-    return LoopClients(open_client)
+    return LoopClients(package, open_client)
 
 
-def factory_clients(factory: Callable[[], AsyncOpenAI]) -> LoopClients:
+def factory_clients(package: Package, factory: Callable[[], Any]) -> LoopClients:
     """Clients that the user's `factory` makes, one for each loop; they are the user's to close."""
 
     def open_client() -> Opened:
-        import openai
-
         client = factory()
-        if not isinstance(client, openai.AsyncOpenAI):
+        if not isinstance(client, getattr(package.load(), package.client)):
             raise ConfigurationError(
-                f"The function passed as client= must return an AsyncOpenAI, not {type(client).__name__}."
+                f"The function passed as client= must return an {package.client}, not {type(client).__name__}."
             )
-        return Opened(client)
+        return Opened(package, client)
 
-    return LoopClients(open_client)
+    return LoopClients(package, open_client)
 
 
-def _has_default_http_client(client: AsyncOpenAI) -> bool:
-    """Whether openai made the HTTP client itself; there is no public way to ask. In doubt it is the user's."""
+def _has_default_http_client(client: Any) -> bool:
+    """Whether the package made the HTTP client itself; there is no public way to ask. In doubt it is the user's."""
     http_client = getattr(client, "_client", None)
     return type(http_client).__name__ == "AsyncHttpxClientWrapper"

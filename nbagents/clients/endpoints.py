@@ -9,7 +9,14 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from nbagents.clients.connections import LoopClients, borrowed_clients, clients_of, factory_clients, host_of
+from nbagents.clients.connections import (
+    LoopClients,
+    Package,
+    borrowed_clients,
+    clients_of,
+    factory_clients,
+    host_of,
+)
 from nbagents.core.callables import is_async
 from nbagents.core.errors import AuthenticationError, ConfigurationError
 from nbagents.core.plaincalls import run_in_thread
@@ -23,6 +30,16 @@ ApiKey = str | Callable[[], Awaitable[str]]
 """A key, or an async function that returns one (a token that has to be renewed)."""
 TokenProvider = Callable[[], str | Awaitable[str]]
 """A function, sync or async, that returns a token of Microsoft Entra ID; it is asked before each request."""
+
+OPENAI = Package(
+    "openai",
+    "AsyncOpenAI",
+    "OpenAIError",
+    keys=("api_key",),
+    variable="OPENAI_API_KEY",
+    api="an OpenAI-compatible API",
+    path="/v1",
+)
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _NO_KEY = "unused"  # local servers want no key, but the openai client wants one
@@ -51,7 +68,7 @@ class Endpoint:
     """Who sends the requests of a chat client, and to where.
 
     Attributes:
-        clients: the AsyncOpenAI of each event loop.
+        clients: the one of each event loop.
         host: host and port, for texts; None where only a factory knows.
         provider: the word for the tables.
     """
@@ -93,7 +110,7 @@ def find_endpoint(
 
 
 def _at_url(key: Secret, base_url: str | None) -> Endpoint:
-    url = _checked_url("base_url", base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL)
+    url = checked_url("base_url", base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL)
     found = key if key else Secret(os.environ.get("OPENAI_API_KEY"))
     if not found:
         if host_of(url) == host_of(_OPENAI_URL):
@@ -103,13 +120,13 @@ def _at_url(key: Secret, base_url: str | None) -> Endpoint:
                 "A server of your own needs none: pass base_url=.",
             )
         found = Secret(_NO_KEY)
-    return Endpoint(clients_of(lambda: {"api_key": found.value, "base_url": url}), host_of(url))
+    return Endpoint(clients_of(OPENAI, lambda: {"api_key": found.value, "base_url": url}), host_of(url))
 
 
 def _at_azure(
     key: Secret, azure_endpoint: str, api_version: str | None, token_provider: TokenProvider | None
 ) -> Endpoint:
-    url = _checked_url("azure_endpoint", azure_endpoint)
+    url = checked_url("azure_endpoint", azure_endpoint)
     found = key if key or token_provider else Secret(os.environ.get("AZURE_OPENAI_API_KEY"))
     if not found and token_provider is None:
         raise ConfigurationError(
@@ -119,7 +136,7 @@ def _at_azure(
     token = None if token_provider is None else _fresh_token(token_provider)
     if urlsplit(url).path.rstrip("/").endswith(_AZURE_V1):
         query = {"api-version": api_version} if api_version else {}
-        clients = clients_of(lambda: {"api_key": token or found.value, "base_url": url, "default_query": query})
+        clients = clients_of(OPENAI, lambda: {"api_key": token or found.value, "base_url": url, "default_query": query})
         return Endpoint(clients, host_of(url), "azure")
     version = api_version or os.environ.get("OPENAI_API_VERSION")
     if not version:
@@ -130,7 +147,9 @@ def _at_azure(
         )
     address = {"azure_endpoint": url, "api_version": version}
     clients = clients_of(
-        lambda: {"azure_ad_token_provider": token, **address} if token else {"api_key": found.value, **address}
+        OPENAI,
+        lambda: {"azure_ad_token_provider": token, **address} if token else {"api_key": found.value, **address},
+        kind="AsyncAzureOpenAI",
     )
     return Endpoint(clients, host_of(url), "azure")
 
@@ -180,9 +199,9 @@ def _of_client(client: Any) -> Endpoint:
         register_header_secrets(client.default_headers)
         register_url_secrets(str(client.base_url))
         azure = isinstance(client, openai.AsyncAzureOpenAI)
-        return Endpoint(borrowed_clients(client), host_of(str(client.base_url)), "azure" if azure else "openai")
+        return Endpoint(borrowed_clients(OPENAI, client), host_of(str(client.base_url)), "azure" if azure else "openai")
     if callable(client):
-        return Endpoint(factory_clients(client), None)
+        return Endpoint(factory_clients(OPENAI, client), None)
     sync = isinstance(client, openai.OpenAI)
     raise ConfigurationError(
         f"client must be an AsyncOpenAI or a function that makes one, not {type(client).__name__}.",
@@ -190,7 +209,12 @@ def _of_client(client: Any) -> Endpoint:
     )
 
 
-def _checked_url(name: str, url: str) -> str:
+def checked_url(name: str, url: str) -> str:
+    """Return the address that the argument `name` is; its secrets are masked from now on.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
     register_url_secrets(str(url))
     parts = urlsplit(str(url))
     if parts.scheme not in ("http", "https") or not parts.netloc:

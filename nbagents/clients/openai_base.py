@@ -1,93 +1,47 @@
-"""What the clients of an OpenAI endpoint share: where it is, which key opens it, how requests get there and back."""
+"""What the clients of an OpenAI endpoint share: the arguments that say where it is and which key opens it."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from nbagents.clients.connections import Opened
+from nbagents.clients.calls import R
 from nbagents.clients.endpoints import Secret, TokenProvider, find_endpoint
-from nbagents.clients.openai_calls import Call, R, drain, is_stream, pieces_of, send
-from nbagents.clients.openai_errors import CallFacts, invalid_reply, model_error
-from nbagents.clients.server_events import EventReader
-from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
-from nbagents.core.errors import (
-    ConfigurationError,
-    ConnectionFailedError,
-    InvalidReplyError,
-    ModelTimeoutError,
-    NBAgentsError,
-)
-from nbagents.core.rates import RateLimits
-from nbagents.core.secrets import register_header_secrets, register_secret
+from nbagents.clients.service import ModelClient, ServiceClient
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI, AsyncStream
-
-REQUEST_SETTINGS = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}
-"""What of `client_kwargs` says how to send, by the openai package's names for the same."""
+    from openai import AsyncOpenAI
 
 
-class OpenAIClient:
+class OpenAIClient(ServiceClient):
     """An endpoint of OpenAI, of Azure OpenAI or of a compatible server, whatever it is asked for.
 
     Args:
         key: the key, if one was given.
-        model: the model's name; at Azure the deployment's.
         base_url: where the server is.
         client: an `AsyncOpenAI`, or a function that makes one for each loop.
         azure_endpoint: the address of an Azure OpenAI resource.
         api_version: of Azure OpenAI.
         azure_ad_token_provider: what returns tokens for Azure OpenAI.
-        max_retries: how often a request is sent again.
-        timeout: seconds without a byte after which a request fails.
-        max_concurrency: requests at once.
-        requests_per_minute: requests that begin within any 60 seconds.
-        tokens_per_minute: tokens of input and output within any 60 seconds.
+        settings: model, retries, timeout and limits, as of `ServiceClient`; at Azure the model is the deployment.
 
     Raises:
         ConfigurationError: no key, or arguments that do not fit.
     """
 
-    model: str
-    provider: str = "openai"
-    host: str | None = None
-    kept: ClassVar[tuple[str, ...]] = ("model", "max_retries", "timeout")
-    """The attributes that are arguments of the constructor: what a pickle has of a client besides its address."""
+    package_settings: ClassVar[Mapping[str, Any]] = {"security": {"bearer_auth": True}}
 
     def __init__(
         self,
         key: Secret,
         *,
-        model: str,
         base_url: str | None,
         client: AsyncOpenAI | Callable[[], AsyncOpenAI] | None,
         azure_endpoint: str | None,
         api_version: str | None,
         azure_ad_token_provider: TokenProvider | None,
-        max_retries: int,
-        timeout: float | None,
-        max_concurrency: int | None,
-        requests_per_minute: int | None,
-        tokens_per_minute: int | None,
+        **settings: Any,
     ) -> None:
-        if not isinstance(model, str) or not model:
-            raise ConfigurationError(f"model is the name of a model, not {model!r}.")
-        if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
-            raise ConfigurationError(f"max_retries is a whole number from 0, not {max_retries!r}.")
-        if timeout is not None and timeout <= 0:
-            raise ConfigurationError(f"timeout is a number of seconds above 0, not {timeout!r}.")
-        self.model = model
-        self.max_retries = max_retries
-        self.timeout = timeout
-        rates = {
-            "max_concurrency": max_concurrency,
-            "requests_per_minute": requests_per_minute,
-            "tokens_per_minute": tokens_per_minute,
-        }
-        self.limits = RateLimits.of(**rates)
         address: dict[str, Any] = {
             "base_url": base_url,
             "client": client,
@@ -95,159 +49,8 @@ class OpenAIClient:
             "api_version": api_version,
             "azure_ad_token_provider": azure_ad_token_provider,
         }
-        self._settings = {**address, **rates}
-        endpoint = find_endpoint(key, **address)
-        self.host = endpoint.host
-        self.provider = endpoint.provider
-        self._clients = endpoint.clients
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r}, host={self.host!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the key: where it is read again, the key is in the environment there."""
-        if self._settings["client"] is not None and not callable(self._settings["client"]):
-            raise ConfigurationError(
-                "A client that was passed in cannot be pickled.", hint="Pass a function that makes it as client=."
-            )
-        kept = {name: getattr(self, name) for name in self.kept}
-        return _unpickled, (type(self), {**self._settings, **kept})
-
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        query: Mapping[str, Any] | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Send one request that asks for JSON, and return that; nothing is tried again here.
-
-        Args:
-            method: `GET`, `POST` or `DELETE`.
-            path: below the endpoint's address, such as `/embeddings`; ids in it are quoted.
-            body: what is sent, as JSON.
-            query: what stands behind the `?`.
-            client_kwargs: `extra_headers`, `extra_query`, `extra_body` and `timeout`, as in the openai package.
-
-        Raises:
-            ModelError: the call failed; it has status, headers and body of the answer.
-        """
-        given = client_kwargs or {}
-        opened = await self._clients.current()
-        settings = self._request_settings(given, opened)
-        if query:
-            settings["params"] = {**query, **settings.get("params", {})}
-        form: dict[str, Any] = {"cast_to": object, "options": settings}
-        if body is not None:
-            form["body"] = {**body, **(given.get("extra_body") or {})}
-        facts = CallFacts(str((body or {}).get("model") or ""), opened.host, expected="JSON")
-        with _as_ours(opened, lambda: facts):
-            answer = await send(opened, method, path, **form)
-        if isinstance(answer, str):
-            raise invalid_reply("something that is no JSON" if answer else "nothing", answer, facts)
-        return answer
-
-    def _request_settings(self, given: Mapping[str, Any], opened: Opened) -> dict[str, Any]:
-        settings: dict[str, Any] = {"timeout": self.timeout} if self.timeout is not None else {}
-        chosen = {setting: given[name] for name, setting in REQUEST_SETTINGS.items() if given.get(name) is not None}
-        register_header_secrets(chosen.get("headers"))
-        settings |= chosen | {"max_retries": 0, "security": {"bearer_auth": True}}
-        if opened.shared:  # a connection left in the user's pool would break the next call on another loop
-            settings["headers"] = {"connection": "close", **(settings.get("headers") or {})}
-        return settings
+        super().__init__(find_endpoint(key, **address), address, **settings)
 
 
-class OpenAIModelClient(OpenAIClient, BaseChatClient, Generic[R]):
-    """A chat client on an OpenAI endpoint. A kind of endpoint is a path, the body of a request and a reader."""
-
-    model: str
-    path: ClassVar[str]
-    reply_is: ClassVar[str]
-    """What comes back, for texts: `a chat completion`."""
-
-    @abstractmethod
-    def _reader(self, request: ChatRequest) -> R:
-        """Return what reads the reply to `request`."""
-
-    @abstractmethod
-    def _body(self, request: ChatRequest, facts: CallFacts) -> dict[str, Any]:
-        """Return what is sent, without `client_kwargs`."""
-
-    def _learn(self, call: Call[R]) -> None:
-        """Take note of what a reply has shown of the endpoint."""
-
-    def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
-        """Yield the reply, streamed or whole as `request.stream` says."""
-        return self._stream_reply(request) if request.stream else self._plain_reply(request)
-
-    async def _plain_reply(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
-        async with self._call(request) as call:
-            update = call.read_whole(await call.send(stream=False))
-            self._learn(call)
-            yield update
-
-    async def _stream_reply(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
-        async with self._call(request) as call, await self._open_stream(call) as stream:
-            events = EventReader()
-            kind = stream.response.headers.get("content-type", "")
-            # No stream: a server that cannot, or no such server.
-            if ("json" in kind or "html" in kind) and not is_stream(await stream.response.aread()):
-                yield call.read_whole(stream.response.text)
-                return
-            async with aclosing(pieces_of(stream)) as pieces:
-                async for piece in pieces:
-                    for update in call.read(events.feed(piece)):
-                        yield update
-                    if events.done or call.reader.ended:
-                        if (end := call.reader.read_end()) is not None:
-                            yield end
-                        await drain(pieces)
-                        break
-                for update in call.read(events.end()):
-                    yield update
-            if not call.reader.seen:
-                yield call.read_stray(events.stray)
-            self._learn(call)
-
-    async def _open_stream(self, call: Call[R]) -> AsyncStream[object]:
-        stream: AsyncStream[object] = await call.send(stream=True)
-        return stream
-
-    @asynccontextmanager
-    async def _call(self, request: ChatRequest) -> AsyncIterator[Call[R]]:
-        """One call: the client of this loop, and whatever fails as an error of ours."""
-        opened = await self._clients.current()
-        facts = CallFacts(request.options.get("model") or self.model, opened.host, expected=self.reply_is)
-        given = request.client_kwargs
-        body = {
-            **self._body(request, facts),
-            **{name: value for name, value in given.items() if name not in (*REQUEST_SETTINGS, "extra_body")},
-            **(given.get("extra_body") or {}),
-        }
-        settings = self._request_settings(given, opened)
-        call = Call(opened, self.path, body, settings, facts, self._reader(request))
-        try:
-            with _as_ours(opened, call.facts_now):
-                yield call
-        except (ConnectionFailedError, ModelTimeoutError, InvalidReplyError):
-            if call.reader.finish_reason is None:
-                raise
-            # Else the model had finished: the reply is whole, only its usage may be missing.
-
-
-@contextmanager
-def _as_ours(opened: Opened, facts: Callable[[], CallFacts]) -> Iterator[None]:
-    """Turn whatever fails inside into an error of our tree that shows no key."""
-    try:
-        yield
-    except NBAgentsError:
-        raise
-    except Exception as error:
-        register_secret(opened.client.api_key)  # a function may have renewed it
-        raise model_error(error, facts()) from error
-
-
-def _unpickled(kind: type[Any], settings: Mapping[str, Any]) -> Any:
-    return kind(**settings)
+class OpenAIModelClient(OpenAIClient, ModelClient[R], Generic[R]):
+    """A chat client on an OpenAI endpoint."""

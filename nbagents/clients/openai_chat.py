@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from nbagents.clients.call_errors import CallFacts
+from nbagents.clients.calls import Call
 from nbagents.clients.chat_replies import ReplyReader
 from nbagents.clients.chat_wire import wire_messages, wire_options, wire_tools
 from nbagents.clients.endpoints import ApiKey, Secret, TokenProvider
 from nbagents.clients.openai_base import OpenAIModelClient
-from nbagents.clients.openai_calls import Call
-from nbagents.clients.openai_errors import CallFacts
 from nbagents.core import ChatRequest
 from nbagents.core.arguments import exact_arguments
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI, AsyncStream
+    from openai import AsyncOpenAI
 
 
 class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
@@ -36,6 +36,7 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
         azure_ad_token_provider: a function, sync or async, that returns a token of Microsoft Entra ID, instead of a key
             for Azure; it is asked before each request.
         max_retries: how often a request that failed before anything was shown is sent again.
+        retry_streams: send it again also after that; what was shown is taken back (`retracts` of an update).
         timeout: seconds without a byte after which a request fails; 600 by default, 5 for the connection.
         max_concurrency: requests at once, across tasks, threads and loops; the rest wait in order.
         requests_per_minute: requests that begin within any 60 seconds, shared in the same way.
@@ -55,7 +56,7 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
 
     path = "/chat/completions"
     reply_is = "a chat completion"
-    kept = (*OpenAIModelClient.kept, "streaming", "stores_by_default", "replay_reasoning")
+    kept = (*OpenAIModelClient.kept, "retry_streams", "streaming", "stores_by_default", "replay_reasoning")
 
     @exact_arguments()
     def __init__(
@@ -69,6 +70,7 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
         api_version: str | None = None,
         azure_ad_token_provider: TokenProvider | None = None,
         max_retries: int = 2,
+        retry_streams: bool = False,
         timeout: float | None = None,
         max_concurrency: int | None = None,
         requests_per_minute: int | None = None,
@@ -93,6 +95,7 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
             requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute,
         )
+        self.retry_streams = retry_streams
         self.streaming = streaming
         self.stores_by_default = stores_by_default
         self.replay_reasoning = replay_reasoning
@@ -102,7 +105,7 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
     def _reader(self, request: ChatRequest) -> ReplyReader:
         return ReplyReader()
 
-    async def _open_stream(self, call: Call[ReplyReader]) -> AsyncStream[object]:
+    async def _open_stream(self, call: Call[ReplyReader]) -> Any:
         """Send the request for a stream, without asking for usage if the server does not know how."""
         import openai
 

@@ -1,4 +1,4 @@
-"""One request to an OpenAI endpoint: how it is sent, and how the bytes of its reply become updates."""
+"""One request to an endpoint: how it is sent, and how the bytes of its reply become updates."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from nbagents.clients.call_errors import CallFacts, invalid_reply, reported_error
 from nbagents.clients.connections import Opened
-from nbagents.clients.openai_errors import CallFacts, invalid_reply, reported_error
 from nbagents.core import ChatResponseUpdate
-
-if TYPE_CHECKING:
-    from openai import AsyncStream
 
 _DRAIN_SECONDS = 0.5
 _STALE_CONNECTIONS = 20
@@ -72,11 +69,9 @@ class Call(Generic[R]):
 
     async def send(self, *, stream: bool) -> Any:
         """Return the body of a plain reply, or the open stream."""
-        import openai
-
         form: dict[str, Any] = {"cast_to": object, "options": self.settings, "body": self.body}
         if stream:
-            form |= {"stream": True, "stream_cls": openai.AsyncStream[object]}
+            form |= {"stream": True, "stream_cls": self.opened.package.load().AsyncStream[object]}
         return await send(self.opened, "POST", self.path, **form)
 
     def read(self, chunks: Iterator[Any]) -> Iterator[ChatResponseUpdate]:
@@ -132,7 +127,7 @@ class Call(Generic[R]):
 
 
 async def send(opened: Opened, method: str, path: str, **form: Any) -> Any:
-    """Send one request through the openai client.
+    """Send one request through the client of the package.
 
     A pooled connection that the user's own calls left on another loop fails once and is then gone from the pool.
     """
@@ -152,15 +147,14 @@ def is_stream(body: bytes) -> bool:
     return body.startswith(tuple(opening.encode() for opening in _STREAM_OPENINGS))
 
 
-def pieces_of(stream: AsyncStream[object]) -> AsyncGenerator[bytes, None]:
+def pieces_of(stream: Any) -> AsyncGenerator[bytes, None]:
     """Return the body of an open stream as the network brings it, decompressed.
 
-    The events are read here and not by openai, which loses the one after a byte order mark and those that no blank line
-    ends, and takes JSON that stands in no event for an empty stream.
+    The events are read here and not by the package, which loses the one after a byte order mark and those that no
+    blank line ends, and takes JSON that stands in no event for an empty stream.
     """
-    pieces: Any = stream.response.aiter_bytes()  # declared as an iterator, made as a generator
-    body: AsyncGenerator[bytes, None] = pieces
-    return body
+    pieces: AsyncGenerator[bytes, None] = stream.response.aiter_bytes()  # declared as an iterator, made as a generator
+    return pieces
 
 
 async def drain(pieces: AsyncGenerator[bytes, None]) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong in a call through the openai client, as one error of our tree that says what to do."""
+"""What can go wrong in a call through the client of a package, as one error of our tree that says what to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nbagents.clients.connections import Package
 from nbagents.core.errors import (
     AuthenticationError,
     BadRequestError,
@@ -37,34 +38,35 @@ class CallFacts:
     Attributes:
         model: the model that was asked for; empty where it is none.
         host: host and port of the endpoint.
+        package: whose client sends.
         begun: the reply had begun to arrive.
         expected: what should have come back.
     """
 
     model: str
     host: str
+    package: Package
     begun: bool = False
     expected: str = "a chat completion"
 
 
 def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
-    """Return `error`, raised by a call through the openai client, as one of ours; raise it `from error`.
+    """Return `error`, raised by a call through the client of a package, as one of ours; raise it `from error`.
 
     `error` itself is made harmless: its texts are redacted, and the frames of its traceback, whose variables hold the
     headers and so the key, are dropped.
     """
-    import openai
-
     _make_harmless(error)
-    if isinstance(error, openai.APIStatusError):
+    package = facts.package.load()
+    if isinstance(error, package.APIStatusError):
         return _status_error(error, facts)
-    if isinstance(error, openai.APITimeoutError):
+    if isinstance(error, package.APITimeoutError):
         return _timeout(error, facts)
     if "DecodingError" in (type(error).__name__, type(error.__cause__).__name__):
         return invalid_reply("something that cannot be decompressed", "", facts)
-    if isinstance(error, openai.APIConnectionError):
+    if isinstance(error, package.APIConnectionError):
         return _no_connection(error, facts)
-    if isinstance(error, openai.APIError):
+    if isinstance(error, package.APIError):
         return reported_error(error.body or error.message, facts)
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return invalid_reply("something that is no JSON", getattr(error, "doc", ""), facts)
@@ -73,7 +75,7 @@ def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
         return _timeout(error, facts)
     if "RequestError" in names:
         return _no_connection(error, facts)
-    if isinstance(error, openai.OpenAIError | TypeError | ValueError) and not facts.begun:
+    if isinstance(error, (getattr(package, facts.package.error), TypeError, ValueError)) and not facts.begun:
         return ConfigurationError(
             f"The request for {facts.host} cannot be built: {error}",
             hint="Check the options and client_kwargs of the run, and the settings of the client.",
@@ -102,7 +104,7 @@ def invalid_reply(what: str, text: str, facts: CallFacts) -> InvalidReplyError:
         what = f"an HTML page{f' ({title.group(1).strip()[:100]!r})' if title else ''}"
     return InvalidReplyError(
         f"{facts.host} answered with {what} instead of {facts.expected}.",
-        hint="Check base_url: it must lead to an OpenAI-compatible API and usually ends in /v1.",
+        hint=f"Check base_url: it must lead to {facts.package.api} and usually ends in {facts.package.path}.",
         retryable=facts.begun,  # chunks came before it: not another server, but a fault on the way
         status=200,
         body_text=_without_keys(text[:_BODY_KEPT]) or None,
@@ -125,7 +127,7 @@ def _of_status(
     return kind(
         f"{message} ({status}){f': {said}' if said else '.'}",
         hint=hint,
-        retryable=False if code == "insufficient_quota" else kind.default_retryable,
+        retryable=code != "insufficient_quota" and (status == 409 or kind.default_retryable),
         status=status,
         headers=headers,
         body_text=_without_keys(text[:_BODY_KEPT]) or None,
@@ -139,18 +141,20 @@ def _kind_of(
     if status == 404 and not facts.model:
         return ModelNotFoundError, f"{facts.host} has nothing at this address", "Check the id and base_url."
     if status == 404 or code == "model_not_found":
-        hint = "Check the model's name; if it is right, check base_url, which usually ends in /v1."
+        hint = f"Check the model's name; if it is right, check base_url, which usually ends in {facts.package.path}."
         return ModelNotFoundError, f"{facts.host} knows no model {facts.model!r}", hint
     if status in (401, 403):
-        hint = "Set OPENAI_API_KEY, or pass api_key=; check that the key may use this model."
+        hint = f"Set {facts.package.variable}, or pass api_key=; check that the key may use this model."
         return AuthenticationError, f"{facts.host} refused the API key", hint
     if code == "insufficient_quota":
         return RateLimitError, f"The quota of this key at {facts.host} is used up", "Check plan and billing."
     if status == 429:
-        hint = "Wait, or lower max_concurrency of the client; max_retries tries again by itself."
+        hint = "Wait, or set max_concurrency or requests_per_minute of the client; max_retries tries again by itself."
         return RateLimitError, f"{facts.host} takes no more requests for the moment", hint
     if status == 408:
         return ModelTimeoutError, f"{facts.host} gave up waiting", "Run again."
+    if status == 409:
+        return BadRequestError, f"{facts.host} is busy with something that this request depends on", "Run again."
     if status >= 500:
         return ServerError, f"{facts.host} failed", "The fault is the server's: run again later."
     if code == "context_length_exceeded" or "context length" in said or "context size" in said:
