@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nbagents.clients.call_ids import CallIds
+from nbagents.clients.wire_text import argument_text, clean_text, function_name
 from nbagents.core.content import (
     ApprovalRequest,
     ApprovalResponse,
     DataContent,
-    FunctionCall,
-    FunctionResult,
     ReasoningContent,
     RefusalContent,
     TextContent,
 )
 from nbagents.core.errors import ConfigurationError
-from nbagents.core.folding import parse_arguments
 from nbagents.core.hosted import HostedTool
 from nbagents.core.messages import Message
-from nbagents.core.names import VALID_NAME, safe_name
+from nbagents.core.names import VALID_NAME
 from nbagents.core.outputs import output_format
 from nbagents.core.tools import ToolDefinition
 
@@ -35,11 +33,10 @@ _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3",
 def wire_messages(messages: Sequence[Message], *, replay_reasoning: bool = False) -> list[dict[str, Any]]:
     """Return `messages` as a Chat Completions server takes them.
 
-    Ids of calls are the provider's while they are there and unique in the conversation, else ours; a result carries the
-    id of its call. The author is named where there are several. With `replay_reasoning` the reasoning of the current
-    turn goes back with its calls: some providers refuse the results without it.
+    The author is named where there are several. With `replay_reasoning` the reasoning of the current turn goes back
+    with its calls: some providers refuse the results without it.
     """
-    ids = _CallIds()
+    ids = CallIds()
     sent: list[dict[str, Any]] = []
     turn_begins = _last_user_message(messages) if replay_reasoning else len(messages)
     named = len({m.author_name for m in messages if m.role == "assistant"}) > 1
@@ -48,9 +45,9 @@ def wire_messages(messages: Sequence[Message], *, replay_reasoning: bool = False
         if entries is None:
             entries = message.wire[WIRE_KEY] = list(_entries(message))
         if message.role == "tool":
-            entries = ids.answer(message, entries)
+            entries = [{**entry, "tool_call_id": id} for entry, id in zip(entries, ids.answer(message), strict=True)]
         elif message.role == "assistant" and entries:
-            entry = ids.open(message, entries[0]) if "tool_calls" in entries[0] else entries[0]
+            entry = _with_ids(entries[0], ids.open(message)) if "tool_calls" in entries[0] else entries[0]
             if place > turn_begins and "tool_calls" in entry and (reasoning := _reasoning(message)):
                 entry = {**entry, "reasoning_content": reasoning}
             if named and message.author_name and VALID_NAME.match(message.author_name):
@@ -91,63 +88,25 @@ def wire_options(options: Mapping[str, Any], *, model: str, host: str) -> dict[s
     return sent
 
 
-class _CallIds:
-    """The ids of calls in one request: unique, and the same in a call and its result."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._by_own_id: dict[str, str] = {}
-        self._waiting: list[tuple[str | None, str]] = []
-
-    def open(self, message: Message, entry: dict[str, Any]) -> dict[str, Any]:
-        """Return the assistant's `entry` with an id for each call that no earlier call has."""
-        self._waiting = []
-        calls = []
-        for call, wire in zip(message.calls, entry["tool_calls"], strict=True):
-            chosen = self._free(call)
-            self._taken.add(chosen)
-            self._waiting.append((call.call_id, chosen))
-            if call.id:
-                self._by_own_id[call.id] = chosen
-            calls.append(wire if wire["id"] == chosen else {**wire, "id": chosen})
-        return {**entry, "tool_calls": calls}
-
-    def answer(self, message: Message, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the results' `entries` with the ids of their calls."""
-        return [
-            {**entry, "tool_call_id": self._id_of(result)}
-            for result, entry in zip(message.results, entries, strict=True)
-        ]
-
-    def _free(self, call: FunctionCall) -> str:
-        for wanted in (call.call_id, call.id):
-            if wanted and wanted not in self._taken:
-                return wanted
-        base = call.id or call.call_id or "call"
-        number = 2
-        while f"{base}_{number}" in self._taken:
-            number += 1
-        return f"{base}_{number}"
-
-    def _id_of(self, result: FunctionResult) -> str:
-        known = self._by_own_id.get(result.id)
-        if known is None:  # a message made by hand: the provider's id, among the calls that still wait
-            known = next((chosen for call_id, chosen in self._waiting if call_id == result.call_id), None)
-        self._waiting = [(call_id, chosen) for call_id, chosen in self._waiting if chosen != known]
-        return known or result.call_id or result.id
-
-
 def _entries(message: Message) -> Iterator[dict[str, Any]]:
     """The wire form of one message: none for approvals, several for several results."""
     if message.role == "tool":
         for result in message.results:
-            yield {"role": "tool", "tool_call_id": result.call_id or result.id, "content": _clean(result.result)}
+            yield {"role": "tool", "tool_call_id": result.call_id or result.id, "content": clean_text(result.result)}
     elif message.role == "assistant":
         yield from _assistant_entry(message)
     elif message.role == "user":
         yield from _user_entry(message)
     else:
-        yield {"role": message.role, "content": _clean(message.text)}
+        yield {"role": message.role, "content": clean_text(message.text)}
+
+
+def _with_ids(entry: dict[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+    calls = [
+        call if call["id"] == chosen else {**call, "id": chosen}
+        for call, chosen in zip(entry["tool_calls"], ids, strict=True)
+    ]
+    return {**entry, "tool_calls": calls}
 
 
 def _assistant_entry(message: Message) -> Iterator[dict[str, Any]]:
@@ -155,13 +114,13 @@ def _assistant_entry(message: Message) -> Iterator[dict[str, Any]]:
         return
     # Never null: some servers refuse that, some a missing key; the empty text is accepted everywhere.
     said = "".join(c.text for c in message.contents if isinstance(c, TextContent | RefusalContent))
-    entry: dict[str, Any] = {"role": "assistant", "content": _clean(said)}
+    entry: dict[str, Any] = {"role": "assistant", "content": clean_text(said)}
     if calls := message.calls:
         entry["tool_calls"] = [
             {
                 "id": call.call_id or call.id,
                 "type": "function",
-                "function": {"name": _function_name(call.name), "arguments": _argument_text(call)},
+                "function": {"name": function_name(call.name), "arguments": argument_text(call)},
             }
             for call in calls
         ]
@@ -173,7 +132,7 @@ def _user_entry(message: Message) -> Iterator[dict[str, Any]]:
     if not parts and message.contents:
         return
     plain = all(part["type"] == "text" for part in parts)
-    entry: dict[str, Any] = {"role": "user", "content": _clean(message.text) if plain else parts}
+    entry: dict[str, Any] = {"role": "user", "content": clean_text(message.text) if plain else parts}
     if message.author_name and VALID_NAME.match(message.author_name):
         entry["name"] = message.author_name
     yield entry
@@ -181,7 +140,7 @@ def _user_entry(message: Message) -> Iterator[dict[str, Any]]:
 
 def _part(content: TextContent | DataContent) -> dict[str, Any]:
     if isinstance(content, TextContent):
-        return {"type": "text", "text": _clean(content.text)}
+        return {"type": "text", "text": clean_text(content.text)}
     kind = content.media_type.lower()
     if kind.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": content.uri}}
@@ -197,40 +156,12 @@ def _part(content: TextContent | DataContent) -> dict[str, Any]:
     )
 
 
-def _argument_text(call: FunctionCall) -> str:
-    """The arguments as JSON text that every server parses; what is no object goes out as `{}`."""
-    if isinstance(call.arguments, dict):
-        try:
-            text = json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        except ValueError:  # NaN and infinity are no JSON, though Python reads them
-            return "{}"
-        return _clean(text)
-    if call.invalid or not call.arguments or parse_arguments(call.arguments) is None:
-        return "{}"
-    return _clean(call.arguments) if call.arguments.strip() else "{}"
-
-
-def _function_name(name: str) -> str:
-    return name if VALID_NAME.match(name) else safe_name(name, fallback="tool")
-
-
 def _reasoning(message: Message) -> str:
-    return _clean("".join(c.text for c in message.contents if isinstance(c, ReasoningContent)))
+    return clean_text("".join(c.text for c in message.contents if isinstance(c, ReasoningContent)))
 
 
 def _last_user_message(messages: Sequence[Message]) -> int:
     return next((place for place in reversed(range(len(messages))) if messages[place].role == "user"), -1)
-
-
-def _clean(text: str) -> str:
-    """Put U+FFFD where a half of a surrogate pair stands alone: it cannot be sent, and would block the session."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def _renames_max_tokens(host: str, model: str) -> bool:

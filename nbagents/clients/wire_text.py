@@ -1,0 +1,38 @@
+"""Texts in the form that every service takes: pure functions."""
+
+from __future__ import annotations
+
+import json
+
+from nbagents.core.content import FunctionCall
+from nbagents.core.folding import parse_arguments
+from nbagents.core.names import VALID_NAME, safe_name
+
+
+def clean_text(text: str) -> str:
+    """Put U+FFFD where a half of a surrogate pair stands alone: it cannot be sent, and would block the session."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def argument_text(call: FunctionCall) -> str:
+    """The arguments as JSON text that every server parses; what is no object goes out as `{}`."""
+    if isinstance(call.arguments, dict):
+        try:
+            text = json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        except ValueError:  # NaN and infinity are no JSON, though Python reads them
+            return "{}"
+        return clean_text(text)
+    if call.invalid or not call.arguments or parse_arguments(call.arguments) is None:
+        return "{}"
+    return clean_text(call.arguments) if call.arguments.strip() else "{}"
+
+
+def function_name(name: str) -> str:
+    """Return `name` as services take it."""
+    return name if VALID_NAME.match(name) else safe_name(name, fallback="tool")
