@@ -96,3 +96,4 @@ class RecordedChatClient(BaseChatClient):
         self.supports_service_sessions = getattr(client, "supports_service_sessions", False)
         self.supports_tools = getattr(client, "supports_tools", True)
         self.max_retries = getattr(client, "max_retries", 0)
+        self.retry_streams = getattr(client, "retry_streams", False)

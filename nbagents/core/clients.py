@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload, runtime_checkable
 
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.content import FunctionCall, RefusalContent
-from nbagents.core.errors import OutputValidationError
+from nbagents.core.errors import IncompleteStreamError, ModelError, OutputValidationError
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.hosted import HostedTool
+from nbagents.core.ids import new_id
 from nbagents.core.messages import AgentRunInputs, Message, normalize_messages
 from nbagents.core.options import check_options
 from nbagents.core.outputs import OutputFormat, UnfitReply, check_whole, output_format
 from nbagents.core.rates import RateLimits, limited_reply
 from nbagents.core.responses import ChatResponse
+from nbagents.core.retries import wait_before_retry
 from nbagents.core.streams import ResponseStream
 from nbagents.core.tools import ToolDefinition
 from nbagents.core.updates import ChatResponseUpdate
@@ -75,7 +78,11 @@ class BaseChatClient(ABC):
         supports_service_sessions: the service can keep the conversation: requests have a `conversation_id` once a
             reply had one, and bring only what is new. (What `store` means to Chat Completions is no such thing.)
         supports_tools: the model can call functions.
-        max_retries: how often a request that failed is made again, where that can help.
+        max_retries: how often a request that failed is made again, where that can help and nothing of the reply has
+            been shown yet. Bare calls, runs and embeddings wait by the same rule: what the server asks for, up to two
+            minutes, else longer each time.
+        retry_streams: make it again also after something has been shown: an update whose `retracts` names the messages
+            takes it back, and the reply begins anew. Tools run when a reply is complete, so none runs twice.
         limits: how much may be asked of it at once and in a minute; None for no limit. Who waits is served in order.
     """
 
@@ -86,6 +93,7 @@ class BaseChatClient(ABC):
     supports_service_sessions: bool = False
     supports_tools: bool = True
     max_retries: int = 0
+    retry_streams: bool = False
     limits: RateLimits | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -127,18 +135,19 @@ class BaseChatClient(ABC):
         Raises:
             ConfigurationError: an unknown option.
             ModelError: the call failed.
-            OutputValidationError: the reply does not fit `response_format`; nothing is tried again here.
+            OutputValidationError: the reply does not fit `response_format`; only an agent asks again for that.
         """
         chosen = check_options(options)
         output = output_format(chosen.get("response_format"))
         if output is not None:
             chosen["response_format"] = output.to_option()
         asked = stream if self.streaming is None else self.streaming
-        reply = self._stream_of(ChatRequest(normalize_messages(messages), chosen, stream=asked), output)
+        request = ChatRequest(normalize_messages(messages), chosen, stream=asked)
+        reply = self._stream_of(request, output, may_retract=self.retry_streams or not stream)
         return reply if stream else reply.get_final_response()
 
     def _stream_of(
-        self, request: ChatRequest, output: OutputFormat | None
+        self, request: ChatRequest, output: OutputFormat | None, *, may_retract: bool
     ) -> ResponseStream[ChatResponseUpdate, ChatResponse]:
         folder = UpdateFolder()
         failure: Exception | None = None
@@ -146,9 +155,8 @@ class BaseChatClient(ABC):
         async def updates() -> AsyncGenerator[ChatResponseUpdate, None]:
             nonlocal failure
             try:
-                async with aclosing(reply_of(self, request)) as source:
+                async with aclosing(self._attempts(request, folder, may_retract=may_retract)) as source:
                     async for update in source:
-                        folder.add(update)
                         yield update
             except Exception as error:
                 failure = error
@@ -164,11 +172,58 @@ class BaseChatClient(ABC):
 
         return ResponseStream(updates, finish)
 
+    async def _attempts(
+        self, request: ChatRequest, folder: UpdateFolder, *, may_retract: bool
+    ) -> AsyncGenerator[ChatResponseUpdate, None]:
+        """Yield the reply, folded into `folder`; where it breaks off and may be taken back, it begins anew."""
+        names_messages = may_retract and request.stream and self.max_retries > 0
+        attempt = 0
+        while True:
+            attempt += 1
+            own_id = new_id("msg")
+            try:
+                async with aclosing(reply_of(self, request)) as source:
+                    async for update in source:
+                        if names_messages and update.message_id is None:
+                            own_id = new_id("msg") if update.starts_message else own_id
+                            update = replace(update, message_id=own_id)
+                        folder.add(update)
+                        yield update
+                check_complete(folder)
+                return
+            except ModelError as error:
+                shown = bool(folder.messages())
+                wait = wait_before_retry(
+                    error, attempt=attempt, retries=self.max_retries, shown=shown and not may_retract
+                )
+                error.partial_text = error.partial_text or folder.text
+                if wait is None:
+                    raise
+            if shown:
+                again = ChatResponseUpdate(retracts=tuple(folder.message_ids))
+                folder.add(again)
+                yield again
+            await asyncio.sleep(wait)
+
     def as_agent(self, instructions: str | None = None, **settings: Any) -> Agent:
         """Return `Agent(client=self, ...)`."""
         from nbagents.core.agent import Agent
 
         return Agent(self, instructions, **settings)
+
+
+def check_complete(reply: UpdateFolder) -> None:
+    """Check that the model has said that it has finished.
+
+    Raises:
+        IncompleteStreamError: it has not.
+    """
+    if reply.finish_reason is None:
+        raise IncompleteStreamError(
+            "The reply ended before the model said that it had finished.",
+            hint="The connection or the server broke off; run again.",
+            partial_text=reply.text,
+        )
 
 
 def _has_no_answer(response: ChatResponse) -> bool:

@@ -202,7 +202,7 @@ class ModelNotFoundError(ModelError):
 
 
 class BadRequestError(ModelError):
-    """The endpoint refused the request itself; sending it again cannot help."""
+    """The endpoint refused the request itself; sending it again cannot help, but after a conflict (409)."""
 
     default_code = "bad_request"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,8 @@ class UpdateFolder:
             update: it is not changed, but for the calls where they are to get ids.
             new_call_id: makes the id of a call that has none; its fragments get it too.
         """
+        if update.retracts:
+            self._retract(update.retracts)
         self._take_facts(update)
         message: _OpenMessage | None = None
         identified: dict[int, Content] = {}
@@ -75,6 +77,11 @@ class UpdateFolder:
             message.interrupted = True
         if update.extra:
             message.extra = update.extra
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The ids of the messages so far, those included that hold nothing yet."""
+        return [message.message_id for message in self._messages if message.message_id is not None]
 
     def messages(self) -> list[Message]:
         """Return the messages so far, without those that hold nothing."""
@@ -119,6 +126,14 @@ class UpdateFolder:
         if isinstance(update, AgentResponseUpdate):
             self.agent_id = update.agent_id or self.agent_id
             self.run_id = update.run_id or self.run_id
+
+    def _retract(self, ids: Sequence[str]) -> None:
+        """Forget messages and what they ended with; what they cost stays."""
+        self._taken -= sum(message.message_id in ids for message in self._messages[: self._taken])
+        self._messages = [message for message in self._messages if message.message_id not in ids]
+        for message_id in ids:
+            self._by_id.pop(message_id, None)
+        self.finish_reason = None
 
     def _take_usage(self, update: ChatResponseUpdate, usage: Usage) -> None:
         key = update.response_id or update.message_id or self.response_id

@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from nbagents.core.clients import ChatRequest, reply_of
+from nbagents.core.clients import ChatRequest, check_complete, reply_of
 from nbagents.core.content import FunctionCall, ReasoningContent, TextContent
 from nbagents.core.deadlines import check_time_for, items_in_time
-from nbagents.core.errors import IncompleteStreamError, ModelError
+from nbagents.core.errors import ModelError
 from nbagents.core.events import RunEvent
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
@@ -42,14 +42,16 @@ class Reply:
 
 
 async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator[RunEvent, None]:
-    """Ask the model, and again where that can help and nothing has been shown; leaves `run.reply`.
+    """Ask the model, and again where that can help and what was shown may be taken back; leaves `run.reply`.
 
     Raises:
         ModelError: the last attempt failed.
         RunTimeoutError: the duration of the budget is used up.
     """
     request = _build_request(run, offer_tools=offer_tools)
-    retries = getattr(run.agent.client, "max_retries", 0)
+    client = run.agent.client
+    retries = getattr(client, "max_retries", 0)
+    may_retract = not run.stream or getattr(client, "retry_streams", False)
     attempt = 0
     while True:
         attempt += 1
@@ -60,13 +62,26 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
                     yield event
             return
         except ModelError as error:
-            shown = run.partial is not None and bool(run.partial.messages())
-            wait = wait_before_retry(error, attempt=attempt, retries=retries, shown=shown)
+            partial = run.partial
+            shown: list[str] = partial.message_ids if partial is not None and partial.messages() else []
+            wait = wait_before_retry(error, attempt=attempt, retries=retries, shown=bool(shown) and not may_retract)
             if wait is None:
                 raise
             check_time_for(wait, run.deadline, error)
-            yield run.event("llm.retried", {"attempt": attempt, "wait_s": wait, "error": describe_error(error)})
+            yield _begin_again(run, attempt, wait, error, shown)
         await asyncio.sleep(wait)
+
+
+def _begin_again(run: RunContext, attempt: int, wait: float, error: ModelError, shown: list[str]) -> RunEvent:
+    """Log that the request is made again; the update takes back what was shown of the reply."""
+    run.partial = None
+    facts = {"attempt": attempt, "wait_s": wait, "error": describe_error(error), "retracts": shown}
+    if not shown:
+        return run.event("llm.retried", facts)
+    update = AgentResponseUpdate(
+        author_name=run.agent.name, run_id=run.run_id, agent_id=run.agent.id, retracts=tuple(shown)
+    )
+    return run.event("llm.retried", facts, update)
 
 
 def _build_request(run: RunContext, *, offer_tools: bool) -> ChatRequest:
@@ -115,12 +130,7 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
                 if (now := time.perf_counter()) - breathed > BREATH_SECONDS:
                     await asyncio.sleep(0)
                     breathed = now
-        if call.folder.finish_reason is None:
-            raise IncompleteStreamError(
-                "The reply ended before the model said that it had finished.",
-                hint="The connection or the server broke off; run again.",
-                partial_text=call.folder.text,
-            )
+        check_complete(call.folder)
     except BaseException as error:
         call.fail(error)
         raise
@@ -176,6 +186,7 @@ class _ModelCall:
             created_at=update.created_at or self.created_at,
             starts_message=update.starts_message,
             interrupted=update.interrupted,
+            retracts=update.retracts,
             extra=update.extra,
             replayed=update.replayed,
             raw=update.raw,

@@ -26,7 +26,7 @@ class ResponseStream(Generic[U_co, R_co]):
 
     Iterate it, or `await stream.get_final_response()`, or both in this order. Leaving it early (`break`, an error, the
     end of `async with`) ends the source, also where a variable still holds the stream; the response then has what there
-    is.
+    is. An update with `retracts` takes messages back that were shown (only from a client with `retry_streams`).
 
     Args:
         source: gives the updates.

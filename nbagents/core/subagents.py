@@ -12,6 +12,7 @@ from nbagents.core.names import safe_name
 from nbagents.core.sessions import PENDING_KEY, AgentSession
 from nbagents.core.tools import ApprovalNeeded, FunctionTool, ToolContext
 from nbagents.core.turns import end_turn, take_turn
+from nbagents.core.updates import BEGINS_AGAIN
 
 if TYPE_CHECKING:
     from nbagents.core.agent import Agent
@@ -107,6 +108,8 @@ async def _answer(agent: Agent, child: AgentSession, inputs: list[Any], context:
         async for event in events:
             if event.name == "llm.delta":
                 context.emit_delta(event.payload["text"])
+            elif event.name == "llm.retried" and event.payload["retracts"]:
+                context.emit_delta(BEGINS_AGAIN)
     response = await stream.get_final_response()
     if response.approvals:
         raise ApprovalNeeded(response.approvals, child.to_dict())

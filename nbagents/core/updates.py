@@ -13,6 +13,8 @@ from nbagents.core.records import with_extra
 
 UPDATE_VERSION = 1
 """Of the records that `to_dict` writes."""
+BEGINS_AGAIN = "\n[The reply broke off and begins again.]\n"
+"""What stands in the place of `retracts` where text cannot be taken back."""
 _UNSTORED = {"contents", "raw", "unknown"}
 
 
@@ -32,6 +34,8 @@ class ChatResponseUpdate:
         created_at: unix seconds, UTC.
         starts_message: a new message begins here, whatever its role and author.
         interrupted: the message was cut short.
+        retracts: the ids of messages that are taken back: the reply broke off and begins again (`retry_streams` of the
+            client). Who has shown them removes them; the response does not have them.
         extra: unknown fields of the message.
         replayed: it comes from a recording, not from a model.
         raw: what the provider sent; never serialised.
@@ -51,6 +55,7 @@ class ChatResponseUpdate:
     created_at: float | None = None
     starts_message: bool = False
     interrupted: bool = False
+    retracts: Sequence[str] = ()
     extra: Mapping[str, Any] | None = None
     replayed: bool = False
     raw: Any = field(default=None, compare=False, repr=False)
@@ -86,6 +91,8 @@ class ChatResponseUpdate:
         known = {f.name: record[f.name] for f in fields(cls) if f.name in record and f.name not in _UNSTORED}
         unknown = {k: v for k, v in record.items() if k not in known and k not in ("version", "type", "contents")}
         contents = tuple(content_from_dict(content) for content in record["contents"])
+        if "retracts" in known:
+            known["retracts"] = tuple(known["retracts"])
         return cls(contents=contents, unknown=unknown or None, **known)
 
 

@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 
 from nbagents.core import Agent, AgentResponse, AgentSession, NBAgentsError
 from nbagents.core.errors import RunCancelledError
+from nbagents.core.updates import BEGINS_AGAIN
 from nbagents.notebook.options import AgentOptions, OptionError, parse_options
 from nbagents.notebook.outputs import CellOutput, reply_output
 from nbagents.notebook.state import notebook_state
@@ -53,7 +54,7 @@ def run_line(line: str, cell: str | None) -> AgentResponse[Any] | None:
             return question.agent.run_sync(question.text, **asked)
         with question.agent.stream_sync(question.text, **asked) as updates:
             for update in updates:
-                _write(update.text)
+                _write(BEGINS_AGAIN if update.retracts else update.text)
     except (NBAgentsError, KeyboardInterrupt) as error:
         raise concise(error) from None
     _write("\n")
@@ -150,7 +151,7 @@ async def _print_reply(question: Question) -> None:
     reply = question.agent.run(question.text, stream=True, session=question.session, options=question.run_options)
     async with reply:
         async for update in reply:
-            _write(update.text)
+            _write(BEGINS_AGAIN if update.retracts else update.text)
     _write("\n")
 
 

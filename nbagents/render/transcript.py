@@ -30,6 +30,7 @@ Patch = dict[str, Any]
 - `html`: the content of item `key` is replaced; `request` as above.
 - `blocks`: the operations `ops` (`nbagents.render.changes`) change the Markdown of item `key`.
 - `append`: `text` goes to the end of the element marked `data-part` in item `key`, as text.
+- `drop`: item `key` goes; no other gets its key.
 """
 
 _ENDINGS = {
@@ -52,6 +53,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self._items: list[Item] = []
+        self._dropped: set[int] = set()
         self._news: list[Patch] = []
         self._cards: dict[str, int] = {}
         self._approvals: dict[str, int] = {}
@@ -60,6 +62,7 @@ class Transcript:
         self._assistant: int | None = None
         self._reasoning: int | None = None
         self._said: list[str] = []
+        self._attempt: list[int] = []  # the texts of the model request that goes on
         self._author = "agent"
         self._correcting = False
 
@@ -96,6 +99,8 @@ class Transcript:
         """Return the operations that draw the whole, as it was at the last `patches`."""
         whole = []
         for key, item in enumerate(self._items):
+            if key in self._dropped:
+                continue
             whole.append(self._added(key))
             if isinstance(item, AssistantItem) and (blocks := item.stream.blocks()):
                 ops = [{"op": "block", "i": i, "html": html} for i, html in enumerate(blocks)]
@@ -115,7 +120,7 @@ class Transcript:
         """
         self.patches_kept()
         maths: MathForm = "mathml" if standalone else "tex"
-        shown = [(item.kind, item.html(maths, volatile=volatile)) for item in self._items]
+        shown = [(item.kind, item.html(maths, volatile=volatile)) for item in self._shown()]
         parts = [f'<div class="nbagents-item nbagents-{kind}">{html}</div>' for kind, html in shown if html]
         body = "\n".join(parts)
         body = sanitize(f'<div class="nbagents mathjax_ignore tex2jax_ignore">{body}</div>')
@@ -130,12 +135,12 @@ class Transcript:
     def to_markdown(self) -> str:
         """Return the transcript as Markdown without HTML of the model's."""
         self.patches_kept()
-        return "\n\n".join(filter(None, (item.markdown() for item in self._items)))
+        return "\n\n".join(filter(None, (item.markdown() for item in self._shown())))
 
     def to_text(self) -> str:
         """Return the transcript as plain text."""
         self.patches_kept()
-        return "\n".join(filter(None, (item.text() for item in self._items)))
+        return "\n".join(filter(None, (item.text() for item in self._shown())))
 
     def patches_kept(self) -> None:
         """Draw what has grown, and keep the changes for the next `patches`."""
@@ -158,6 +163,7 @@ class Transcript:
     def _on_llm_requested(self, payload: dict[str, Any]) -> None:
         self._close_texts()
         self._said.clear()
+        self._attempt.clear()
 
     def _on_llm_delta(self, payload: dict[str, Any]) -> None:
         self._say(payload["text"])
@@ -171,6 +177,8 @@ class Transcript:
     _on_llm_failed = _on_llm_succeeded
 
     def _on_llm_retried(self, payload: dict[str, Any]) -> None:
+        if payload.get("retracts"):
+            self._drop(self._attempt)
         self._add(NoteItem("quiet", "Trying again.", payload["error"]["message"]))
 
     def _on_validation_retry(self, payload: dict[str, Any]) -> None:
@@ -289,6 +297,15 @@ class Transcript:
         item = self._items[key]
         return {"op": "add", "key": key, "kind": item.kind, "html": item.live(), **_request(item)}
 
+    def _drop(self, keys: Iterable[int]) -> None:
+        """Take back what is shown in these."""
+        self._close_texts()
+        self._dropped.update(keys)
+        self._news.extend({"op": "drop", "key": key} for key in keys)
+
+    def _shown(self) -> list[Item]:
+        return [item for key, item in enumerate(self._items) if key not in self._dropped]
+
     def _redraw(self, key: int) -> None:
         item = self._items[key]
         self._news.append({"op": "html", "key": key, "html": item.live(), **_request(item)})
@@ -304,6 +321,7 @@ class Transcript:
         self._reasoning = None
         if self._assistant is None:
             self._assistant = self._place(AssistantItem(self._author))
+            self._attempt.append(self._assistant)
         item = self._items[self._assistant]
         assert isinstance(item, AssistantItem)
         item.stream.feed(text)
@@ -314,6 +332,7 @@ class Transcript:
         if self._reasoning is None:
             self._close_texts()
             self._reasoning = self._place(ReasoningItem())
+            self._attempt.append(self._reasoning)
         item = self._items[self._reasoning]
         assert isinstance(item, ReasoningItem)
         if shown := item.grow(text):

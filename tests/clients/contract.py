@@ -250,6 +250,21 @@ class ChatClientContract:
             ("assistant", False),
         ]
 
+    @needs("break")
+    async def test_a_stream_that_breaks_begins_again_where_that_is_asked_for(self, endpoint: Endpoint) -> None:
+        """C92"""
+        talk = Talk(endpoint, "streamed", endpoint.agent(Fail(text="Once"), Say("Once more."), Say("Still here.")))
+        client: Any = talk.agent.client
+        client.max_retries, client.retry_streams = 1, True
+        stream = talk.agent.run("Hi", stream=True, session=talk.session, options=endpoint.options)
+        updates = [update async for update in stream]
+        response = await stream.get_final_response()
+        (place,) = (number for number, update in enumerate(updates) if update.retracts)
+        first, then = ("".join(update.text for update in part) for part in (updates[:place], updates[place:]))
+        assert (first.strip(), then, response.text) == ("Once", "Once more.", "Once more.")
+        assert (await talk.ask("And now?")).text == "Still here."
+        assert [len(message["contents"]) for message in await talk.transcript()] == [1, 1, 1, 1]
+
     @needs("slow stream")
     async def test_leaving_a_stream_ends_the_reply(self, endpoint: Endpoint) -> None:
         """C93"""

@@ -92,7 +92,7 @@ class Reciter:
         try:
             if isinstance(turn, Fail):
                 yield ChatResponseUpdate([TextContent(turn.text)])
-                raise ModelError("The model broke off.")
+                raise ModelError("The model broke off.", retryable=True)
             if turn.slow and not request.stream:
                 await asyncio.sleep(60)
             contents = _contents(turn)

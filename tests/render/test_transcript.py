@@ -48,11 +48,14 @@ RUNS = {
     "failure at once": [ServerError("down")],
     "step limit": [[tool_call("add", a=1, b=2)]] * 3,
     "no fit": ["x", "1"],
+    "broken": [[ReasoningContent("hm"), "Hel", ServerError("down", headers={"retry-after": "0"})], ["Hel", "lo"]],
 }
 
 
 async def events_of(name):
-    agent = Agent(ScriptedChatClient(RUNS[name]), name="helper", tools=[add, fail, remove])
+    client = ScriptedChatClient(RUNS[name])
+    client.max_retries, client.retry_streams = (1, True) if name == "broken" else (0, False)
+    agent = Agent(client, name="helper", tools=[add, fail, remove])
     session = agent.create_session()
     options = {"response_format": int} if name == "no fit" else None
     stream = agent.run("Please", stream=True, session=session, options=options, budget=RunBudget(max_steps=2))
@@ -78,15 +81,18 @@ class Page:
     """What a browser has after some patches."""
 
     def __init__(self):
-        self.items = []
+        self.items = {}
 
     def apply(self, patches):
         for patch in json.loads(json.dumps(patches)):
             getattr(self, f"_{patch['op']}")(patch)
 
     def _add(self, patch):
-        assert patch["key"] == len(self.items)
-        self.items.append(parse(patch["html"]))
+        assert patch["key"] > max(self.items, default=-1)
+        self.items[patch["key"]] = parse(patch["html"])
+
+    def _drop(self, patch):
+        del self.items[patch["key"]]
 
     def _html(self, patch):
         self.items[patch["key"]] = parse(patch["html"])
@@ -102,7 +108,7 @@ class Page:
 
     @property
     def shown(self):
-        return [item.outer for item in self.items]
+        return [item.outer for item in self.items.values()]
 
 
 def test_patches_however_they_are_cut_and_a_snapshot_give_the_same_page(run):
@@ -162,6 +168,7 @@ EXPECTED = {
     "refusal": "You: Please\n[Declined: I cannot help]\n[The model declined.]",
     "failure": "You: Please\nhelper: Hel\n[The run failed. the server is down Start it.]",
     "failure at once": "You: Please\n[The run failed. down]",
+    "broken": "You: Please\n[Trying again. down]\nhelper: Hello",
 }
 
 

@@ -48,7 +48,9 @@ function changeTranscript(log, items, op, model) {
     log.append(items[op.key]);
   }
   const item = items[op.key];
-  if (op.op === "blocks") {
+  if (op.op === "drop") {
+    item.remove();
+  } else if (op.op === "blocks") {
     const blocks = item.querySelector(".nbagents-blocks");
     op.ops.forEach((change) => changeBlock(blocks, change));
   } else if (op.op === "append") {
