@@ -22,7 +22,9 @@ from nbagents.core.outputs import OutputFormat, UnfitReply, check_whole, output_
 from nbagents.core.rates import RateLimits, limited_reply
 from nbagents.core.responses import ChatResponse
 from nbagents.core.retries import wait_before_retry
+from nbagents.core.sessions import AgentSession
 from nbagents.core.streams import ResponseStream
+from nbagents.core.threads import ServiceThread, Thread
 from nbagents.core.tools import ToolDefinition
 from nbagents.core.updates import ChatResponseUpdate
 
@@ -108,6 +110,14 @@ class BaseChatClient(ABC):
         Raises:
             ModelError: the call failed.
         """
+
+    def service_thread(self, session: AgentSession) -> Thread:
+        """Return the door to the messages of `session` at the service. A client whose service gives them out has more.
+
+        Args:
+            session: a session that the service stores, or will store.
+        """
+        return ServiceThread(session)
 
     @overload
     def get_response(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from nbagents.core.errors import ConfigurationError, SessionError, ThreadDeletedError
 from nbagents.core.history import HistoryProvider
@@ -193,6 +193,15 @@ class ServiceThread(Thread):
         )
 
 
+@runtime_checkable
+class OffersThreads(Protocol):
+    """A client that has a kind of thread of its own."""
+
+    def service_thread(self, session: AgentSession) -> Thread:
+        """Return the door to what the service stores of `session`."""
+        ...
+
+
 def thread_of(session: AgentSession, history: HistoryProvider, client: Any, store: Any) -> Thread:
     """Decide where the messages of `session` live, and return the door to them.
 
@@ -211,7 +220,7 @@ def thread_of(session: AgentSession, history: HistoryProvider, client: Any, stor
     if not (store if isinstance(store, bool) else begun or by_default):
         return LocalThread(session, history)
     if able:
-        return ServiceThread(session)
+        return client.service_thread(session) if isinstance(client, OffersThreads) else ServiceThread(session)
     if begun:
         raise ConfigurationError(
             f"The session {session.session_id!r} goes on with {session.service_session_id!r}, a conversation that a "
