@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nbagents.analysis import tool_calls_df as tool_calls_df
     from nbagents.analysis import usage_df as usage_df
     from nbagents.analysis import use_store as use_store
+    from nbagents.clients import AnthropicChatClient as AnthropicChatClient
     from nbagents.clients import LocalChatClient as LocalChatClient
     from nbagents.clients import OpenAIChatClient as OpenAIChatClient
     from nbagents.clients import RecordedChatClient as RecordedChatClient
@@ -96,6 +97,7 @@ _HOMES = {
         "use_store",
     ),
     "nbagents.clients": (
+        "AnthropicChatClient",
         "LocalChatClient",
         "OpenAIChatClient",
         "RecordedChatClient",

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nbagents.clients.anthropic_chat import AnthropicChatClient as AnthropicChatClient
     from nbagents.clients.default import ClientChoice as ClientChoice
     from nbagents.clients.default import choose_client as choose_client
     from nbagents.clients.default import default_client as default_client
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from nbagents.clients.tape import recording as recording
 
 _HOMES = {
+    "AnthropicChatClient": "anthropic_chat",
     "ClientChoice": "default",
     "DemoChatClient": "demo",
     "LocalChatClient": "local",

@@ -31,6 +31,19 @@ _HTML = re.compile(r"^\s*<(?:!doctype|html|head|body)", re.I)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
 
 
+_TOO_LONG = ("context length", "context size", "prompt is too long")
+_STATUS_OF_KIND = {
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""Kinds of errors that a server reports within a stream, where there is no status any more."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CallFacts:
     """What an error should tell about the call that failed.
@@ -94,6 +107,8 @@ def reported_error(reported: Any, facts: CallFacts) -> ModelError:
             status = 429
         elif "invalid_request" in kind:
             status = 400
+        else:
+            status = _STATUS_OF_KIND.get(kind, status)
     return _of_status(status, f"{facts.host} reported an error", reported, _body_text(reported), {}, facts)
 
 
@@ -104,7 +119,7 @@ def invalid_reply(what: str, text: str, facts: CallFacts) -> InvalidReplyError:
         what = f"an HTML page{f' ({title.group(1).strip()[:100]!r})' if title else ''}"
     return InvalidReplyError(
         f"{facts.host} answered with {what} instead of {facts.expected}.",
-        hint=f"Check base_url: it must lead to {facts.package.api} and usually ends in {facts.package.path}.",
+        hint=f"Check base_url: it must lead to {facts.package.api} and {facts.package.address}.",
         retryable=facts.begun,  # chunks came before it: not another server, but a fault on the way
         status=200,
         body_text=_without_keys(text[:_BODY_KEPT]) or None,
@@ -141,7 +156,7 @@ def _kind_of(
     if status == 404 and not facts.model:
         return ModelNotFoundError, f"{facts.host} has nothing at this address", "Check the id and base_url."
     if status == 404 or code == "model_not_found":
-        hint = f"Check the model's name; if it is right, check base_url, which usually ends in {facts.package.path}."
+        hint = f"Check the model's name; if it is right, check base_url, which {facts.package.address}."
         return ModelNotFoundError, f"{facts.host} knows no model {facts.model!r}", hint
     if status in (401, 403):
         hint = f"Set {facts.package.variable}, or pass api_key=; check that the key may use this model."
@@ -157,7 +172,10 @@ def _kind_of(
         return BadRequestError, f"{facts.host} is busy with something that this request depends on", "Run again."
     if status >= 500:
         return ServerError, f"{facts.host} failed", "The fault is the server's: run again later."
-    if code == "context_length_exceeded" or "context length" in said or "context size" in said:
+    if status == 413:
+        hint = "Send fewer or smaller images and files, shorten the conversation, or use a new session."
+        return BadRequestError, f"The request is too large for {facts.host}", hint
+    if code == "context_length_exceeded" or any(words in said for words in _TOO_LONG):
         return BadRequestError, f"The conversation is too long for {facts.model!r}", "Shorten it, or use a new session."
     return BadRequestError, opening, "Sending it again cannot help: check the options and messages of the run."
 

@@ -30,7 +30,7 @@ class Package:
         keys: attributes of a client that are secrets.
         variable: the environment variable that holds the key.
         api: what `base_url` must lead to, for texts.
-        path: where such an address ends, for texts.
+        address: what such an address looks like, for texts.
         extra: the extra of nbagents that installs it; None where nbagents needs it anyway.
     """
 
@@ -40,7 +40,7 @@ class Package:
     keys: tuple[str, ...]
     variable: str
     api: str
-    path: str
+    address: str
     extra: str | None = None
 
     def load(self) -> Any:

@@ -38,7 +38,7 @@ OPENAI = Package(
     keys=("api_key",),
     variable="OPENAI_API_KEY",
     api="an OpenAI-compatible API",
-    path="/v1",
+    address="usually ends in /v1",
 )
 
 _OPENAI_URL = "https://api.openai.com/v1"
