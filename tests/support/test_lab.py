@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.lab import LabPage
+
+pytestmark = pytest.mark.slow  # what it drives is driven by tests/browser all the same
 
 COUNTER = """
 import anywidget, traitlets
