@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from nbagents.clients import AnthropicChatClient as AnthropicChatClient
     from nbagents.clients import LocalChatClient as LocalChatClient
     from nbagents.clients import OpenAIChatClient as OpenAIChatClient
+    from nbagents.clients import OpenAIEmbeddingClient as OpenAIEmbeddingClient
+    from nbagents.clients import OpenAIResponsesClient as OpenAIResponsesClient
     from nbagents.clients import RecordedChatClient as RecordedChatClient
     from nbagents.clients import ScriptedChatClient as ScriptedChatClient
     from nbagents.clients import default_client as default_client
@@ -100,6 +102,8 @@ _HOMES = {
         "AnthropicChatClient",
         "LocalChatClient",
         "OpenAIChatClient",
+        "OpenAIResponsesClient",
+        "OpenAIEmbeddingClient",
         "RecordedChatClient",
         "ScriptedChatClient",
         "default_client",

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from nbagents.clients.demo import DemoChatClient as DemoChatClient
     from nbagents.clients.local import LocalChatClient as LocalChatClient
     from nbagents.clients.openai_chat import OpenAIChatClient as OpenAIChatClient
+    from nbagents.clients.openai_embeddings import OpenAIEmbeddingClient as OpenAIEmbeddingClient
+    from nbagents.clients.openai_responses import OpenAIResponsesClient as OpenAIResponsesClient
     from nbagents.clients.recorded import RecordedChatClient as RecordedChatClient
     from nbagents.clients.scripted import ScriptedChatClient as ScriptedChatClient
     from nbagents.clients.scripted import tool_call as tool_call
@@ -24,6 +26,8 @@ _HOMES = {
     "DemoChatClient": "demo",
     "LocalChatClient": "local",
     "OpenAIChatClient": "openai_chat",
+    "OpenAIResponsesClient": "openai_responses",
+    "OpenAIEmbeddingClient": "openai_embeddings",
     "RecordedChatClient": "recorded",
     "ScriptedChatClient": "scripted",
     "choose_client": "default",

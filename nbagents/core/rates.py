@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -104,13 +104,15 @@ class RateLimits:
         Args:
             tokens: how many it will use, by an estimate; the place takes the true number once it is known.
         """
-        if self._places is None:
-            yield await self._enter(tokens)
-            return
-        async with self._places:
-            yield await self._enter(tokens)
+        async with self._places or nullcontext():
+            place = await self._enter(tokens)
+            try:
+                yield place
+            except RateLimitError as error:
+                self._hold_off(error)
+                raise
 
-    def hold_off(self, error: RateLimitError) -> None:
+    def _hold_off(self, error: RateLimitError) -> None:
         """Let nobody begin before the moment for which the service has asked."""
         wait = asked_wait(error.headers)
         if wait is not None and wait <= MAX_WAIT_SECONDS and error.retryable:
@@ -212,16 +214,12 @@ async def limited_reply(
     """Yield what `generate(request)` gives, within `limits`."""
     counts = limits.tokens_per_minute is not None
     async with limits.place(_estimate(request) if counts else 0) as place, aclosing(generate(request)) as updates:
-        try:
-            async for update in updates:
-                if counts:
-                    for content in update.contents:
-                        if isinstance(content, UsageContent):
-                            place.note(content.usage)
-                yield update
-        except RateLimitError as error:
-            limits.hold_off(error)
-            raise
+        async for update in updates:
+            if counts:
+                for content in update.contents:
+                    if isinstance(content, UsageContent):
+                        place.note(content.usage)
+            yield update
 
 
 def _estimate(request: ChatRequest) -> int:
