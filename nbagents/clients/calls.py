@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from nbagents.clients.call_errors import CallFacts, invalid_reply, reported_error
 from nbagents.clients.connections import Opened
 from nbagents.core import ChatResponseUpdate
+from nbagents.core.content import UsageContent
 
 _DRAIN_SECONDS = 0.5
 _STALE_CONNECTIONS = 20
@@ -41,11 +42,11 @@ class Reader(Protocol):
         ...
 
     def read_end(self) -> ChatResponseUpdate | None:
-        """Return the last increment of a stream that ended as it should; None if it is cut or complete."""
+        """Return the next increment that a reply which ended as it should still has; None if it is cut or complete."""
         ...
 
     def read_reply(self, body: Any) -> ChatResponseUpdate | None:
-        """Return the whole reply as one update; None if it is none."""
+        """Return the whole reply as one update, or the first of them, `read_end` the others; None if it is none."""
         ...
 
 
@@ -91,8 +92,11 @@ class Call(Generic[R]):
             if reader.ended:
                 return
 
-    def read_whole(self, reply: Any) -> ChatResponseUpdate:
-        """Return a plain reply as one update; `reply` is text where the server does not call it JSON.
+    def read_whole(self, reply: Any) -> Iterator[ChatResponseUpdate]:
+        """Yield a plain reply, each of its messages as one update.
+
+        Args:
+            reply: it is text where the server does not call it JSON.
 
         Raises:
             ModelError: it is no reply, or the server reports an error in it.
@@ -110,20 +114,28 @@ class Call(Generic[R]):
                 raise invalid_reply(what, text, self.facts) from error
         update = self.reader.read_reply(reply)
         if self.reader.error:
+            if update is not None and all(isinstance(content, UsageContent) for content in update.contents):
+                yield update  # what failed has its price too
             raise reported_error(self.reader.error, self.facts)
-        if update is not None:
-            return update
-        raise invalid_reply(f"JSON without {self.reader.core}", json.dumps(reply), self.facts)
+        if update is None:
+            raise invalid_reply(f"JSON without {self.reader.core}", json.dumps(reply), self.facts)
+        yield update
+        yield from self.read_rest()
 
-    def read_stray(self, text: bytes) -> ChatResponseUpdate:
-        """Return the plain reply that a stream without events turns out to be.
+    def read_rest(self) -> Iterator[ChatResponseUpdate]:
+        """Yield what a reply that ended as it should still has."""
+        while (update := self.reader.read_end()) is not None:
+            yield update
+
+    def read_stray(self, text: bytes) -> Iterator[ChatResponseUpdate]:
+        """Yield the plain reply that a stream without events turns out to be.
 
         Raises:
             ModelError: it is none.
         """
         if not text.strip():
             raise invalid_reply("an empty stream", "", self.facts)
-        return self.read_whole(text.decode(errors="replace"))
+        yield from self.read_whole(text.decode(errors="replace"))
 
 
 async def send(opened: Opened, method: str, path: str, **form: Any) -> Any:

@@ -161,15 +161,23 @@ class ModelClient(ServiceClient, BaseChatClient, Generic[R]):
     def _learn(self, call: Call[R]) -> None:
         """Take note of what a reply has shown of the endpoint."""
 
+    def _with_kwargs(self, body: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `body` with what a run has for the provider in `client_kwargs`."""
+        return {
+            **body,
+            **{name: value for name, value in given.items() if name not in (*REQUEST_SETTINGS, "extra_body")},
+            **(given.get("extra_body") or {}),
+        }
+
     def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the reply, streamed or whole as `request.stream` says."""
         return self._stream_reply(request) if request.stream else self._plain_reply(request)
 
     async def _plain_reply(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         async with self._call(request) as call:
-            update = call.read_whole(await call.send(stream=False))
+            for update in call.read_whole(await call.send(stream=False)):
+                yield update
             self._learn(call)
-            yield update
 
     async def _stream_reply(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         async with self._call(request) as call, await self._open_stream(call) as stream:
@@ -177,21 +185,26 @@ class ModelClient(ServiceClient, BaseChatClient, Generic[R]):
             kind = stream.response.headers.get("content-type", "")
             # No stream: a server that cannot, or no such server.
             if ("json" in kind or "html" in kind) and not is_stream(await stream.response.aread()):
-                yield call.read_whole(stream.response.text)
+                for update in call.read_whole(stream.response.text):
+                    yield update
                 return
             async with aclosing(pieces_of(stream)) as pieces:
                 async for piece in pieces:
                     for update in call.read(events.feed(piece)):
                         yield update
                     if events.done or call.reader.ended:
-                        if (end := call.reader.read_end()) is not None:
-                            yield end
+                        for update in call.read_rest():
+                            yield update
                         await drain(pieces)
                         break
                 for update in call.read(events.end()):
                     yield update
+                if call.reader.ended:
+                    for update in call.read_rest():
+                        yield update
             if not call.reader.seen:
-                yield call.read_stray(events.stray)
+                for update in call.read_stray(events.stray):
+                    yield update
             self._learn(call)
 
     async def _open_stream(self, call: Call[R]) -> Any:
@@ -204,11 +217,7 @@ class ModelClient(ServiceClient, BaseChatClient, Generic[R]):
         model = request.options.get("model") or self.model
         facts = CallFacts(model, opened.host, opened.package, expected=self.reply_is)
         given = request.client_kwargs
-        body = {
-            **self._body(request, facts),
-            **{name: value for name, value in given.items() if name not in (*REQUEST_SETTINGS, "extra_body")},
-            **(given.get("extra_body") or {}),
-        }
+        body = self._with_kwargs(self._body(request, facts), given)
         settings = self._request_settings(given, opened)
         call = Call(opened, self.path, body, settings, facts, self._reader(request))
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, get_args
 
@@ -28,6 +28,12 @@ class TextContent(Piece):
         # One is made for each streamed piece: this takes two thirds of the time that the generated method takes.
         _set_text(self, text)
         _set_extra(self, extra)
+
+    @property
+    def annotations(self) -> Sequence[Mapping[str, Any]]:
+        """What the service cites, in its own words: addresses, files, and where in the text they belong."""
+        cited: Sequence[Mapping[str, Any]] = (self.extra or {}).get("annotations", ())
+        return cited
 
 
 _set_text, _set_extra = TextContent.__dict__["text"].__set__, Piece.__dict__["extra"].__set__
@@ -208,9 +214,10 @@ def content_from_dict(record: Mapping[str, Any]) -> Content:
 def continues(left: TextLike, right: TextLike) -> bool:
     """Whether `right` is the next piece of the text `left`: of the same kind, and neither with fields of its own.
 
-    Pieces of one thought may lack its id; a thought that is complete goes on only under its id.
+    An empty piece with fields of its own closes a text: they are what there is to say of it. Pieces of one thought may
+    lack its id; a thought that is complete goes on only under its id.
     """
-    if type(left) is not type(right) or left.extra or right.extra:
+    if type(left) is not type(right) or left.extra or (right.extra and right.text):
         return False
     if not isinstance(left, ReasoningContent) or not isinstance(right, ReasoningContent):
         return True
@@ -227,7 +234,9 @@ def merged_text(left: Content, right: Content) -> Content | None:
 
 
 def merged_head(left: TextLike, right: TextLike) -> TextLike:
-    """Return `left` with what its continuation `right` knows besides its text: id and encrypted form of a thought."""
+    """Return `left` with what its continuation `right` knows besides text: fields, and id and secret of a thought."""
+    if right.extra:
+        left = replace(left, extra=right.extra)
     if not isinstance(left, ReasoningContent) or not isinstance(right, ReasoningContent):
         return left
     thought = right.id if left.id is None else left.id
