@@ -42,13 +42,13 @@ def find_endpoint(
         raise ConfigurationError(
             "api_key is a text.", hint="For tokens that are renewed pass client=AsyncAnthropic(credentials=...)."
         )
+    ANTHROPIC.require()
     if client is not None:
         if key or base_url:
             raise ConfigurationError(
                 "client= already has its key and address.", hint="Pass either client=, or api_key= and base_url=."
             )
         return _of_client(client)
-    ANTHROPIC.load()
     url = _without_version(checked_url("base_url", base_url or os.environ.get("ANTHROPIC_BASE_URL") or _URL))
     found = key if key else Secret(os.environ.get(ANTHROPIC.variable))
     if not found:

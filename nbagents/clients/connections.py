@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,20 +44,18 @@ class Package:
     address: str
     extra: str | None = None
 
-    def load(self) -> Any:
-        """Import it.
-
-        Raises:
-            ConfigurationError: it is not installed.
-        """
-        try:
-            return import_module(self.name)
-        except ModuleNotFoundError as error:
-            if error.name != self.name:
-                raise
+    def require(self) -> None:
+        """Raise ConfigurationError where it is not installed; to import it takes long, and can wait."""
+        if find_spec(self.name) is None:
             raise ConfigurationError(
-                f"This client needs the package {self.name}.", hint=f'pip install "nbagents[{self.extra}]"'
-            ) from error
+                f"This client needs the package {self.name}.",
+                hint=f"Run: pip install {self.name} (the extra `{self.extra}`)" if self.extra else None,
+            )
+
+    def load(self) -> Any:
+        """Import it."""
+        self.require()
+        return import_module(self.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,6 +2,6 @@
 
 import pytest
 
-SHARED = ("asking", "contract", "endpoints", "served_endpoints", "talks", "written_endpoints")
+SHARED = ("anthropic_endpoints", "asking", "contract", "endpoints", "served_endpoints", "talks", "written_endpoints")
 
 pytest.register_assert_rewrite(*(f"tests.clients.{name}" for name in SHARED))

@@ -19,7 +19,7 @@ from tests.support.raw_server import RawServer
 from tests.support.servers import AIMock, LLMock
 
 
-class _OnServer(Endpoint):
+class OnServer(Endpoint):
     """An OpenAIChatClient on a server of its own process or of this one."""
 
     port: int
@@ -44,7 +44,7 @@ def _connections_to(port: int) -> int:
     return sum(1 for c in connections if c.raddr and c.raddr.port == port and c.status == "ESTABLISHED")
 
 
-class OnRawServer(_OnServer):
+class OnRawServer(OnServer):
     """The server of the tests, which plays everything: no part of the contract goes untried."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
@@ -96,7 +96,7 @@ def _wire(turn: Say, body: Mapping[str, Any]) -> Any:
     ]
 
 
-class OnLLMock(_OnServer):
+class OnLLMock(OnServer):
     """The server that also judges the client: it must find no fault."""
 
     cannot: ClassVar[Mapping[Ability, str]] = {
@@ -136,7 +136,7 @@ class OnLLMock(_OnServer):
         assert faults == []  # giving up is right for a client that was told not to try again
 
 
-class OnAIMock(_OnServer):
+class OnAIMock(OnServer):
     """The server whose fixtures are chosen by how far the conversation has come."""
 
     cannot: ClassVar[Mapping[Ability, str]] = {

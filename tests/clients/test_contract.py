@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from nbagents import LocalChatClient
+from tests.clients.anthropic_endpoints import AnthropicOnAIMock, AnthropicOnLLMock, AnthropicOnRawServer
 from tests.clients.contract import ChatClientContract
 from tests.clients.endpoints import Ability, Endpoint
 from tests.clients.served_endpoints import Local, OnAIMock, OnLLMock, OnRawServer
@@ -17,6 +18,9 @@ ENDPOINTS: dict[str, type[Endpoint]] = {
     "raw": OnRawServer,
     "llmock": OnLLMock,
     "aimock": OnAIMock,
+    "anthropic raw": AnthropicOnRawServer,
+    "anthropic llmock": AnthropicOnLLMock,
+    "anthropic aimock": AnthropicOnAIMock,
     "local": Local,
     "scripted": Scripted,
     "recorded": Recorded,
