@@ -45,6 +45,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         azure_ad_token_provider: a function, sync or async, that returns a token of Microsoft Entra ID, instead of a key
             for Azure; it is asked before each request.
         max_retries: how often a request that failed before anything was shown is sent again.
+        retry_streams: send it again also after that; what was shown is taken back (`retracts` of an update).
         timeout: seconds without a byte after which a request fails; 600 by default, 5 for the connection.
         max_concurrency: requests at once, across tasks, threads and loops; the rest wait in order.
         requests_per_minute: requests that begin within any 60 seconds, shared in the same way.
@@ -63,7 +64,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
 
     path = "/responses"
     reply_is = "a response"
-    kept = (*OpenAIModelClient.kept, "streaming", "stores_by_default", "reasoning_summary")
+    kept = (*OpenAIModelClient.kept, "retry_streams", "streaming", "stores_by_default", "reasoning_summary")
     supports_service_sessions = True
 
     @exact_arguments()
@@ -78,6 +79,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         api_version: str | None = None,
         azure_ad_token_provider: TokenProvider | None = None,
         max_retries: int = 2,
+        retry_streams: bool = False,
         timeout: float | None = None,
         max_concurrency: int | None = None,
         requests_per_minute: int | None = None,
@@ -102,6 +104,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
             requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute,
         )
+        self.retry_streams = retry_streams
         self.streaming = streaming
         self.stores_by_default = stores_by_default
         self.reasoning_summary = reasoning_summary

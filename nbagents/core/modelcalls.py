@@ -20,7 +20,7 @@ from nbagents.core.middleware import ChatContext, reply_through
 from nbagents.core.options import TOOL_OPTIONS
 from nbagents.core.retries import wait_before_retry
 from nbagents.core.run import RunContext, describe_error
-from nbagents.core.service_history import note_conversation
+from nbagents.core.service_history import note_conversation, undo_conversation
 from nbagents.core.toolset import named_choice, offered
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 
@@ -52,6 +52,7 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
     client = run.agent.client
     retries = getattr(client, "max_retries", 0)
     may_retract = not run.stream or getattr(client, "retry_streams", False)
+    at_service = run.at_service
     attempt = 0
     while True:
         attempt += 1
@@ -68,6 +69,7 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
             if wait is None:
                 raise
             check_time_for(wait, run.deadline, error)
+            undo_conversation(run, request.conversation_id, at_service)
             yield _begin_again(run, attempt, wait, error, shown)
         await asyncio.sleep(wait)
 

@@ -37,7 +37,8 @@ class RateLimits:
     wait, nobody here asks it sooner. A copy in the same process is the same limit; one that was pickled counts anew.
 
     Args:
-        max_concurrency: requests at once, from the first byte that is sent to the last that is read.
+        max_concurrency: requests at once, from the first byte that is sent to the last that is read: a stream holds its
+            place until it is read to its end, or left.
         requests_per_minute: requests that begin within any 60 seconds, failed ones included.
         tokens_per_minute: tokens of input and output within any 60 seconds. What a request will use is estimated before
             (its text, and `max_tokens` where that is set) and corrected by the usage that is reported. A request that

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from nbagents.core.run import RunContext
 
 
-def unsent_results(run: RunContext) -> list[Message]:
-    """Return the results that an earlier run could not send any more: a service refuses what follows a call without."""
-    run.thread.check()
-    return list(run.session.state.get(UNSENT_KEY, ())) if run.session.service_session_id else []
-
-
 def note_conversation(run: RunContext, conversation_id: str) -> None:
     """Take over the service's id as soon as it is there: a run that is cancelled a moment later keeps it."""
     run.conversation_id = conversation_id
@@ -26,6 +20,12 @@ def note_conversation(run: RunContext, conversation_id: str) -> None:
         run.session.service_session_id = conversation_id
         run.at_service = len(run.transcript)
         run.confirmed = True
+
+
+def undo_conversation(run: RunContext, conversation_id: str | None, at_service: int) -> None:
+    """Go back to what was known before a reply that is asked for again: it goes on from there, not from the broken."""
+    if not run.thread.stores_locally:
+        run.session.service_session_id, run.at_service, run.confirmed = conversation_id, at_service, False
 
 
 def note_reply(run: RunContext) -> list[RunEvent]:
@@ -55,13 +55,15 @@ def count_up_to_calls(run: RunContext) -> None:
 
 
 def keep_unsent(run: RunContext) -> None:
-    """Keep results for the next run that no request of this one has brought to the service."""
+    """Keep for the next run what no request of this one has brought to the service: results, and what waited before."""
     if run.thread.stores_locally:
         return
-    state = run.session.state
-    left = run.transcript[run.at_service :] if run.at_service else run.transcript[: run.history]
-    results = [message for message in left if message.role == "tool"]
-    if results and run.session.service_session_id is not None and PENDING_KEY not in state:
-        state[UNSENT_KEY] = results
+    state, at_service = run.session.state, run.session.service_session_id is not None
+    if run.at_service:
+        left = [message for message in run.transcript[run.at_service :] if message.role == "tool"] if at_service else []
+    else:
+        left = run.transcript[: run.history]
+    if left and not run.thread.deleted and PENDING_KEY not in state:
+        state[UNSENT_KEY] = left
     else:
         state.pop(UNSENT_KEY, None)

@@ -264,6 +264,20 @@ async def test_a_request_that_is_tried_again_is_the_same(ask):
     assert client.requests[1].conversation_id == client.requests[2].conversation_id == "conv_1"
 
 
+async def test_a_broken_reply_that_is_asked_for_again_leaves_no_trace_of_itself_in_the_session():
+    """C92: else the next run would go on from a reply that the service never finished."""
+    client = StoringClient(["one", ["Hel", ServerError("down")], ServerError("down"), "two"])
+    client.max_retries, client.retry_streams = 1, True
+    agent = Agent(client)
+    session = agent.create_session()
+    await agent.run("q", session=session)
+    with pytest.raises(ServerError):
+        await agent.run("and?", session=session, stream=True).get_final_response()
+    assert session.service_session_id == "conv_1"
+    await agent.run("and?", session=session)
+    assert [request.conversation_id for request in client.requests] == [None, "conv_1", "conv_1", "conv_1"]
+
+
 async def test_approvals_go_on_at_the_service_also_in_another_program(ask, storing):
     @tool(approval="always")
     def remove(path: str) -> str:
