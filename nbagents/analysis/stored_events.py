@@ -51,7 +51,12 @@ def stored_payloads(events: Sequence[RunEvent], capture: Capture) -> list[str]:
     if capture == "metadata":
         return [json_text(_without_words(event.payload)) for event in events]
     payloads = _harmless(events)
-    return [json_text(event.payload) for event in events] if payloads is None else list(map(_fast_json, payloads))
+    if payloads is None:
+        return [json_text(event.payload) for event in events]
+    try:
+        return [to_json(payload, inf_nan_mode="null").decode() for payload in payloads]
+    except ValueError:  # something in one of them is odd
+        return [json_text(payload) for payload in payloads]
 
 
 def _harmless(events: Sequence[RunEvent]) -> list[dict[str, Any]] | None:
@@ -75,7 +80,7 @@ def _read_out(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
 
 def _read_out_start(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
     texts.update(map(str, (payload["agent"], payload["session_id"], payload["model"])))
-    for words in (payload["params"], payload["tags"]):
+    for words in (payload["params"], payload["tags"], payload.get("metadata")):
         if words:
             texts.update(words)
             _collect(words, texts)
@@ -89,13 +94,26 @@ def _read_out_added(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
 def _read_out_message(message: Message, texts: set[str]) -> dict[str, Any]:
     texts.update((message.author_name or "", message.message_id or ""))
     record = message.to_dict()
-    if len(message.contents) == 1 and type(piece := message.contents[0]) is TextContent and not message.extra:
-        texts.add(piece.text)
-        if piece.extra:
-            _collect(piece.extra, texts)
-    else:
+    if message.extra:
         _collect(record, texts)
+        return record
+    for piece, written in zip(message.contents, record["contents"], strict=True):
+        if type(piece) is TextContent and not piece.extra:
+            texts.add(piece.text)
+            continue
+        _collect(written, texts)
+        if piece.extra:
+            texts.update(piece.extra)
     return record
+
+
+def _read_out_call(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
+    for item in payload.values():
+        if type(item) is str:
+            texts.add(item)
+        elif type(item) not in _WORDLESS:
+            _collect({"": item}, texts)
+    return payload
 
 
 def _read_out_request(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
@@ -121,9 +139,11 @@ _READ_OUT: dict[str, Callable[[dict[str, Any], set[str]], dict[str, Any]]] = {
     "message.added": _read_out_added,
     "llm.requested": _read_out_request,
     "llm.succeeded": _read_out_reply,
+    "tool.called": _read_out_call,
+    "tool.succeeded": _read_out_call,
     "run.ended": _read_out_end,
 }
-"""The events of every run; the rest is looked through field by field, which takes longer."""
+"""The most frequent events; the rest is looked through field by field, which takes longer."""
 
 
 def _collect(value: Any, texts: set[str]) -> None:
@@ -144,11 +164,6 @@ def _collect(value: Any, texts: set[str]) -> None:
 _WORDLESS = frozenset({int, float, bool, type(None)})
 _UNKNOWN = "secret"
 """Stands for an object that may say anything."""
-
-
-def _fast_json(payload: dict[str, Any]) -> str:
-    text = _plain_json(payload)
-    return json_text(payload) if text is None else text
 
 
 def _plain_json(value: Any) -> str | None:

@@ -20,6 +20,7 @@ from nbagents.core.loop import run_events
 from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
 from nbagents.core.middleware import Middleware, MiddlewareChain, listed
 from nbagents.core.options import TypedOptions, check_options, merge_options
+from nbagents.core.origins import with_origin
 from nbagents.core.outputs import output_format
 from nbagents.core.pending import PendingResponse
 from nbagents.core.prices import has_price
@@ -280,7 +281,7 @@ class Agent(BaseAgent):
         budgets = [chosen, *(one.budget for one in parent.and_parents())] if parent is not None else [chosen]
         if any(one.max_cost_usd is not None for one in budgets):
             self._check_prices(merged, chosen_tools.values())
-        return RunContext(
+        run = RunContext(
             agent=self,
             run_id=new_id("run"),
             session=session,
@@ -299,6 +300,7 @@ class Agent(BaseAgent):
             middleware=MiddlewareChain.of(self.middleware, settings.get("middleware")),
             parent=parent,
         )
+        return with_origin(run)
 
     def tools_with(self, present: Iterable[Tool], more: Iterable[Any] | Any | None) -> dict[str, Tool]:
         """Return the tools of a run by name: those `present` and `more`, without functions where its client calls none.

@@ -86,7 +86,9 @@ class RunContext:
         asked: the inputs are in the transcript.
         settled: how many messages of `added` will stay as they are; `on_message` knows of these.
         error: what ended the run early, for those who look after it.
-        metadata: for middleware to keep things in; nothing here looks at it.
+        metadata: for middleware to keep things in; what is there when the run begins is in its log.
+        deps: what its tools get as `ToolContext.deps`.
+        parent_run_id: the run that this one is part of, where no tool of it began this one.
         tags: what the caller called runs like this one, and their parents.
         open_calls: calls that are not all answered yet, with the answers so far in `results`.
     """
@@ -144,6 +146,8 @@ class RunContext:
     settled: int = 0
     error: BaseException | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    deps: Any = None
+    parent_run_id: str | None = None
     tags: Mapping[str, TagValue] = field(default_factory=current_tags)
     response: AgentResponse[Any] | None = None
 
@@ -190,13 +194,14 @@ class RunContext:
                 "agent": self.agent.name,
                 "agent_id": self.agent.id,
                 "session_id": self.session.session_id,
-                "parent_run_id": self.parent.run_id if self.parent else None,
+                "parent_run_id": self.parent_run_id or (self.parent.run_id if self.parent else None),
                 "model": self.options.get("model") or getattr(client, "model", None),
                 "provider": getattr(client, "provider", None),
                 "params": {k: v for k, v in self.options.items() if k != "response_format"},
                 "input": list(self.inputs),
                 "budget": self.budget.to_dict(),
                 "tags": dict(self.tags),
+                **({"metadata": dict(self.metadata)} if self.metadata else {}),
             },
         )
 
@@ -303,10 +308,7 @@ class RunContext:
             await (uninterrupted(saving) if self.thread.waits or self.entered else saving)
 
     async def _store(self, messages: Sequence[Message]) -> None:
-        if self.thread.stores_locally:
-            await self.thread.on_new_message(*messages)
-        else:
-            self.thread.check()
+        await self.thread.store(messages)
         for provider in self.entered:
             try:
                 await provider.on_stored(self, messages)

@@ -62,6 +62,11 @@ class ToolContext:
         """The arguments of the run (not of the call)."""
         return self.run.arguments
 
+    @property
+    def deps(self) -> Any:
+        """What the caller of the run gave its tools to work with; None if nothing."""
+        return self.run.deps
+
     def emit_delta(self, text: str) -> None:
         """Show `text` in the call's card while the tool still runs."""
         self.emit("tool.delta", {"text": text})
