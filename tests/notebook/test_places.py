@@ -67,9 +67,20 @@ for cell in {cells!r}:
 """
 
 
+BREAKS = """
+from nbagents import Agent, ScriptedChatClient
+from nbagents.core.errors import ServerError
+client = ScriptedChatClient([["Hel", ServerError("down", headers={"retry-after": "0"})], "Hello"])
+client.max_retries, client.retry_streams = 1, True
+breaks = Agent(client)
+"""
+
+
 @pytest.mark.parametrize("options", ["-n helper", "-n helper --no-wait"])
 def test_a_terminal_streams_text(tmp_path: Path, options: str) -> None:
-    code = TERMINAL.format(cells=[SETUP, f"%%agent {options}\nWhat is 1+2?", "%agent -n helper Again"])
+    asked = [f"%%agent {options}\nWhat is 1+2?", "%agent -n helper Again", "%%agent -n breaks\nHi"]
+    code = TERMINAL.format(cells=[SETUP, BREAKS, *asked])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert "Let me see. It is **3**.\n" in done.stdout
     assert "the model is gone" in done.stdout + done.stderr
+    assert "Hel\n[The reply broke off and begins again.]\nHello\n" in done.stdout  # C92: nothing can be taken back here
