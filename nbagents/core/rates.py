@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from nbagents.core.arguments import exact_arguments
 from nbagents.core.concurrency import ConcurrencyLimit
 from nbagents.core.content import Content, FunctionCall, FunctionResult, ReasoningContent, TextContent, UsageContent
 from nbagents.core.errors import ConfigurationError, RateLimitError
@@ -48,6 +49,7 @@ class RateLimits:
         ConfigurationError: a limit is no whole number from 1.
     """
 
+    @exact_arguments()
     def __init__(
         self,
         *,

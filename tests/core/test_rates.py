@@ -244,3 +244,8 @@ def test_without_a_limit_there_is_nothing():
 def test_a_limit_that_is_no_whole_number_is_an_error(name, wrong):
     with pytest.raises(ConfigurationError, match=f"{name} is a whole number from 1"):
         RateLimits.of(**{name: wrong})
+
+
+def test_a_misspelt_limit_is_named_with_the_right_one():
+    with pytest.raises(ConfigurationError, match="max_concurrency"):
+        RateLimits(max_concurency=1)

@@ -6,10 +6,12 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nbagents import Agent, RunBudget, ScriptedChatClient, requests_df, run_log, tool, tool_call
 from nbagents.core import retries
-from nbagents.core.content import ReasoningContent, TextContent, UsageContent
+from nbagents.core.content import FunctionCall, ReasoningContent, TextContent, UsageContent
 from nbagents.core.errors import (
     BadRequestError,
     ConnectionFailedError,
@@ -114,6 +116,31 @@ async def test_updates_that_were_kept_fold_to_the_same_response():
             folder.add(update)
         assert [m.text for m in folder.messages()] == ["Hello"]
         assert (folder.finish_reason, folder.usage.total_tokens) == ("stop", response.usage.total_tokens)
+
+
+pieces = st.lists(
+    st.one_of(
+        st.text(max_size=3).map(TextContent),
+        st.text(max_size=3).map(ReasoningContent),
+        st.builds(FunctionCall, st.sampled_from(["c1", "c2"]), st.just("add"), st.sampled_from(["", "{", '{"a": 1}'])),
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(broken=st.lists(pieces, max_size=4), whole=st.lists(pieces, max_size=4), before=pieces)
+def test_a_reply_that_begins_again_is_the_second_one_whatever_came_of_the_first(broken, whole, before):
+    def fold(*parts):
+        folder = UpdateFolder()
+        for message_id, contents in parts:
+            retracts = ("first",) if contents is None else ()
+            folder.add(AgentResponseUpdate(contents or (), "assistant", message_id=message_id, retracts=retracts))
+        return folder.messages()
+
+    kept = [("before", before), *(("second", contents) for contents in whole)]
+    first = [("first", contents) for contents in broken]
+    assert fold(kept[0], *first, (None, None), *kept[1:]) == fold(*kept)
 
 
 @pytest.mark.parametrize("watched", [True, False], ids=["watched", "awaited"])
