@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC
 from typing import TypeVar
 
 from nbagents.core.errors import ModelError
@@ -89,6 +88,7 @@ def asked_wait(headers: Mapping[str, str]) -> float | None:
 
 def _moment(date: str) -> float | None:
     """Unix seconds of an HTTP date; in all three forms that it may have, it is in UTC."""
+    from datetime import UTC  # here, since few ever need them
     from email.utils import parsedate_to_datetime
 
     try:
