@@ -39,7 +39,7 @@ def wait_before_retry(error: ModelError, *, attempt: int, retries: int, shown: b
         return None
     asked = asked_wait(error.headers)
     if asked is None:
-        longest: float = min(_FIRST_BACKOFF_SECONDS * 2.0 ** (attempt - 1), _MAX_BACKOFF_SECONDS)
+        longest = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(attempt - 1, 9), _MAX_BACKOFF_SECONDS)
         return longest * (1 - _JITTER * random.random())
     if asked > MAX_WAIT_SECONDS:
         error.hint = f"The server asks to wait {asked:,.0f} s, longer than is waited here: run again after that."

@@ -308,14 +308,14 @@ async def test_the_server_may_say_itself_whether_to_come_again(ask):
 def waits_after(number, headers=None, attempt=1):
     """The wait after the same failure, of many that failed together."""
     return [
-        wait_before_retry(ModelError("x", retryable=True, headers=headers), attempt=attempt, retries=9)
+        wait_before_retry(ModelError("x", retryable=True, headers=headers), attempt=attempt, retries=9_999)
         for _ in range(number)
     ]
 
 
 def test_those_that_failed_together_do_not_come_back_together(monkeypatch):
     monkeypatch.setattr(retries, "_FIRST_BACKOFF_SECONDS", 0.5)
-    for attempt, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (9, 8.0)):
+    for attempt, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (9, 8.0), (5_000, 8.0)):
         waits = waits_after(50, attempt=attempt)
         assert longest * 0.75 <= min(waits) < max(waits) <= longest
     waits = waits_after(50, {"retry-after": "10"})
