@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import methodcaller
 from typing import Any
 
-from nbagents.analysis.facts import CallFacts, EventFacts, RequestFacts, RunFacts
+from nbagents.analysis.facts import CallFacts, EventFacts, MessageFacts, RequestFacts, RunFacts
 from nbagents.analysis.frames import FLAG, INTEGER, NUMBER, TEXT, TIME, Column
 from nbagents.analysis.jsontext import json_text
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, LIVE_EVENTS, OTHER_EVENTS
@@ -57,7 +57,7 @@ RUNS = [
     Column("error_message", TEXT, methodcaller("error", "message"), "its message"),
     Column("n_requests", INTEGER, lambda run: len(run.requests), "requests to the model, retries included"),
     Column("n_turns", INTEGER, "n_turns", "user turns that began in it; 0 if it only took up approvals"),
-    Column("n_tool_calls", INTEGER, lambda run: len(run.calls), "calls that the model made, also those not run"),
+    Column("n_tool_calls", INTEGER, "n_calls", "calls that the model made, also those not run"),
     *TOKENS,
     COMPLETE,
     COST,
@@ -91,16 +91,21 @@ REQUESTS = [
     Column("replayed", FLAG, _answered("replayed"), "whether the reply came from a recording"),
 ]
 
+
+def _known_together(row: MessageFacts) -> None:
+    """What no run knows alone; see `conversations.py`."""
+
+
 MESSAGES = [
     Column("message_id", TEXT, "message_id", "the message; an id that comes again has #2, #3, ... appended"),
     Column("run_id", TEXT, "run_id", "the run that took it up or added it"),
     Column("session_id", TEXT, "session_id", "the conversation"),
-    Column("turn", INTEGER, "turn", "user turn of the session, from 1, among the logged runs"),
-    Column("index", INTEGER, "index", "position in the session, from 0, among the logged runs"),
+    Column("turn", INTEGER, "begins_turn", "user turn of the session, from 1, among the logged runs"),
+    Column("index", INTEGER, _known_together, "position in the session, from 0, among the logged runs"),
     Column("role", ROLES, "message.role", "who speaks"),
     Column("author_name", TEXT, "message.author_name", "name of the agent, tool or person"),
     Column("content", TEXT, "content", "the words: text, refusal or tool result"),
-    Column("n_chars", INTEGER, lambda row: len(row.content or ""), "characters of `content`"),
+    Column("n_chars", INTEGER, "n_chars", "characters of `content`"),
     Column("tool_calls", TEXT, "tool_calls", "calls in it, as a JSON list of id, name and arguments", is_json=True),
     Column("tool_call_id", TEXT, "tool_call_id", "the call that it answers"),
     Column("created_at", TIME, "message.created_at", "when it was added"),
@@ -130,13 +135,13 @@ TOOL_CALLS = [
 ]
 
 EVENTS = [
-    Column("event_id", TEXT, "event_id", "the event"),
-    Column("run_id", TEXT, "run.run_id", "its run"),
+    Column("event_id", TEXT, "event_id", "the event", is_clean=True),
+    Column("run_id", TEXT, "run_id", "its run", is_clean=True),
     Column("sequence", INTEGER, "event.sequence", "position in the run, from 1"),
     Column("t_rel_s", NUMBER, "t_rel_s", "seconds since the start of the run; below 0 where the clock was set back"),
     Column("timestamp", TIME, "event.timestamp", "when it happened"),
     Column("kind", EVENT_KINDS, "event.name", "what happened"),
-    Column("data", TEXT, lambda row: row.event.text[1], "the facts, as JSON", is_json=True),
+    Column("data", TEXT, "text", "the facts, as JSON", is_json=True, is_clean=True),
 ]
 
 
@@ -145,8 +150,8 @@ def _emitted(name: str) -> Callable[[EventFacts], Any]:
 
 
 ARTIFACTS = [
-    Column("artifact_id", TEXT, "event_id", "the artifact; the event that brought it"),
-    Column("run_id", TEXT, "run.run_id", "its run"),
+    Column("artifact_id", TEXT, "event_id", "the artifact; the event that brought it", is_clean=True),
+    Column("run_id", TEXT, "run_id", "its run", is_clean=True),
     Column("tool_call_id", TEXT, _emitted("id"), "the call that made it"),
     Column("step", INTEGER, _emitted("step"), "the model request that made the call, by its step"),
     Column("tool", TEXT, _emitted("tool_id"), "name of the tool"),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from nbagents.analysis.jsontext import clean_text
 from nbagents.analysis.stores import EVERY_RUN, RunQuery, RunSource, stored_records
 from nbagents.analysis.sums import RequestSums, TokenCounts
-from nbagents.core.content import FunctionCall, RefusalContent
+from nbagents.core.content import FunctionCall, FunctionResult, RefusalContent, TextContent
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
 from nbagents.core.prices import request_cost, warn_of_unknown_price
@@ -21,11 +20,12 @@ from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.runlog import RunRecord
 from nbagents.core.usage import Usage
 
+T = TypeVar("T")
 FREE_PROVIDERS = frozenset({"scripted", "local", "demo"})
 """Clients that cost nothing and have no price: nobody needs to be warned of that."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class RequestFacts(TokenCounts):
     """One request to a model: `asked` is its beginning, `answer` its end, which may be missing."""
 
@@ -55,7 +55,7 @@ class RequestFacts(TokenCounts):
         """The model that answered, or that was asked."""
         return self.model_returned or self.asked["model"]
 
-    @cached_property
+    @property
     def cost(self) -> float | None:
         """US dollars; None if the price or a count is unknown."""
         if self.usage is None:
@@ -72,7 +72,10 @@ class RequestFacts(TokenCounts):
         return error["type"] if error else None
 
 
-@dataclass(eq=False)
+_UNREAD = "not looked for yet"
+
+
+@dataclass(eq=False, slots=True)
 class MessageFacts:
     """One message that a run took up or added."""
 
@@ -82,10 +85,26 @@ class MessageFacts:
     sequence: int
     is_input: bool
     step: int
-    turn: int | None = None
-    index: int | None = None
-    message_id: str | None = None
-    content: str | None = None
+    begins_turn: bool
+    """Whether a user turn begins with it, as far as this run knows."""
+    _content: str | None = _UNREAD
+
+    @property
+    def message_id(self) -> str:
+        """The id of the message, or else its place in the log."""
+        return self.message.message_id or f"{self.run_id}:{self.sequence}"
+
+    @property
+    def content(self) -> str | None:
+        """What was said: text, a refusal, or the result of a tool."""
+        if self._content is _UNREAD:
+            self._content = _words(self.message)
+        return self._content
+
+    @property
+    def n_chars(self) -> int:
+        """The characters of `content`."""
+        return len(self.content or "")
 
     @property
     def tool_calls(self) -> list[dict[str, Any]] | None:
@@ -102,7 +121,19 @@ class MessageFacts:
         return results[0].id or None if results else None
 
 
-@dataclass(eq=False)
+def _words(message: Message) -> str | None:
+    texts, refusals, results = [], [], []
+    for piece in message.contents:
+        if isinstance(piece, TextContent):
+            texts.append(piece.text)
+        elif isinstance(piece, FunctionResult):
+            results.append(piece.result)
+        elif isinstance(piece, RefusalContent):
+            refusals.append(piece.text)
+    return "".join(texts) or "".join(refusals) or "\n".join(results) or None
+
+
+@dataclass(eq=False, slots=True)
 class CallFacts:
     """One call that a model made, in the run in which it made it; a later run may have answered it."""
 
@@ -116,7 +147,11 @@ class CallFacts:
     ended_at: float | None = None
     end: dict[str, Any] = field(default_factory=dict)
     tool_id: str | None = None
-    tool_call_id: str = ""
+
+    @property
+    def tool_call_id(self) -> str:
+        """The id of the call."""
+        return self.call.id
 
     def take(self, event: RunEvent) -> None:
         """Take note of what happened to it."""
@@ -168,20 +203,21 @@ class CallFacts:
 
 
 class EventFacts(NamedTuple):
-    """One event of a run."""
+    """One event of a run.
 
-    run: RunFacts
+    Attributes:
+        event_id: unique over all runs.
+        run_id: the run.
+        event: what happened.
+        t_rel_s: seconds since the start of the run; below 0 where the clock was set back.
+        text: the facts as JSON, where they were asked for.
+    """
+
+    event_id: str
+    run_id: str
     event: RunEvent
-
-    @property
-    def event_id(self) -> str:
-        """Unique over all runs."""
-        return f"{self.run.run_id}:{self.event.sequence}"
-
-    @property
-    def t_rel_s(self) -> float:
-        """Seconds since the start of the run; below 0 where the clock was set back."""
-        return self.event.timestamp - self.run.started_at
+    t_rel_s: float
+    text: str | None = None
 
 
 class RunFacts(RequestSums):
@@ -198,17 +234,33 @@ class RunFacts(RequestSums):
         """Unix seconds; None while it goes on."""
         self.end = None if end is None else end.payload
 
+    def kept(self, name: str, make: Callable[[], T]) -> T:
+        """Return what `make` gives; that of a run that has ended stays in its record until there is a note."""
+        views = self.record.views
+        view = views.get(name) if views is not None else None
+        if view is not None and view[0] == len(self.events):
+            return view[1]  # type: ignore[no-any-return]
+        made = make()
+        if self.end is not None:
+            self.record.keep(name, (len(self.events), made))
+        return made
+
     @cached_property
     def _parts(self) -> tuple[list[RequestFacts], list[MessageFacts]]:
+        return self.kept("parts", self._read_parts)
+
+    def _read_parts(self) -> tuple[list[RequestFacts], list[MessageFacts]]:
         run_id, session_id, provider = self.run_id, self.session_id, self.facts["provider"]
         requests: dict[str, RequestFacts] = {}
         messages: list[MessageFacts] = []
-        step = 0
+        step, last_role = 0, ""
         for event in self.events:
             name, payload = event.name, event.payload
             if name == "message.added":
-                is_input = not requests
-                messages.append(MessageFacts(run_id, session_id, payload["message"], event.sequence, is_input, step))
+                message, is_input = payload["message"], not requests
+                begins = is_input and message.role == "user" != last_role
+                last_role = message.role
+                messages.append(MessageFacts(run_id, session_id, message, event.sequence, is_input, step, begins))
             elif name == "llm.requested":
                 step = payload["step"]
                 requests[payload["request_id"]] = RequestFacts(run_id, provider, payload, event.timestamp)
@@ -237,15 +289,46 @@ class RunFacts(RequestSums):
         """The model that was asked for, or else the first that answered."""
         return self.facts["model"] or next((r.model for r in self.requests if r.model), None)
 
-    @cached_property
+    @property
+    def n_calls(self) -> int:
+        """How many calls the model made."""
+        return sum(
+            len(row.message.calls) for row in self.messages if row.message.role == "assistant" and not row.is_input
+        )
+
+    @property
     def calls(self) -> list[CallFacts]:
-        """The calls that the model made, in order, without what became of them."""
-        return [
+        """The calls that the model made, in order, with what became of them in this run."""
+        return self._settled[0]
+
+    @property
+    def strays(self) -> list[RunEvent]:
+        """Its events about calls of earlier runs: they waited for approval."""
+        return self._settled[1]
+
+    @cached_property
+    def _settled(self) -> tuple[list[CallFacts], list[RunEvent]]:
+        return self.kept("calls", self._settle)
+
+    def _settle(self) -> tuple[list[CallFacts], list[RunEvent]]:
+        calls = [
             CallFacts(self.run_id, call, row.step)
             for row in self.messages
             if row.message.role == "assistant" and not row.is_input
             for call in row.message.calls
         ]
+        strays: list[RunEvent] = []
+        by_id: dict[str, list[CallFacts]] = {}
+        for call in calls:
+            by_id.setdefault(call.call.id, []).append(call)
+        for event in self.events:
+            if event.name in _CALL_EVENTS:
+                same = by_id.get(event.payload["id"])
+                if same:
+                    open_one(same).take(event)
+                else:
+                    strays.append(event)
+        return calls, strays
 
     @property
     def duration_s(self) -> float | None:
@@ -305,7 +388,7 @@ class RunFacts(RequestSums):
     @property
     def n_turns(self) -> int:
         """The user turns that began in it."""
-        return sum(_begins_turn(row, before) for before, row in _with_previous(self.messages))
+        return sum(row.begins_turn for row in self.messages)
 
 
 def logged_runs(query: RunQuery = EVERY_RUN, source: RunSource | None = None) -> list[RunFacts]:
@@ -313,59 +396,11 @@ def logged_runs(query: RunQuery = EVERY_RUN, source: RunSource | None = None) ->
     return [RunFacts(record) for record in stored_records(query, source)]
 
 
-def placed_messages(runs: Iterable[RunFacts]) -> Iterator[MessageFacts]:
-    """The messages of `runs`, oldest first, with their turns and places in the sessions and unique ids."""
-    turns: defaultdict[str, int] = defaultdict(int)
-    places: defaultdict[str, int] = defaultdict(int)
-    seen: defaultdict[str, int] = defaultdict(int)
-    for run in runs:
-        session = run.session_id
-        for before, row in _with_previous(run.messages):
-            turns[session] += _begins_turn(row, before)
-            row.turn, row.index = turns[session] or None, places[session]
-            places[session] += 1
-            own = row.message.message_id or f"{row.run_id}:{row.sequence}"
-            seen[own] += 1
-            row.message_id = own if seen[own] == 1 else f"{own}#{seen[own]}"
-            row.content = _words(row.message)
-            yield row
-
-
-def _words(message: Message) -> str | None:
-    """What was said: text, a refusal, or the result of a tool."""
-    if text := message.text:
-        return text
-    refusal = "".join(piece.text for piece in message.contents if isinstance(piece, RefusalContent))
-    return refusal or "\n".join(result.result for result in message.results) or None
-
-
-def settled_calls(runs: Iterable[RunFacts]) -> list[CallFacts]:
-    """The calls that models made in `runs`, oldest first, with what became of them, in whichever of the runs."""
-    calls: list[CallFacts] = []
-    by_id: defaultdict[str, list[CallFacts]] = defaultdict(list)
-    for run in runs:
-        for call in run.calls:
-            own = call.call.id
-            same = by_id[own]
-            same.append(call)
-            call.tool_call_id = own if len(same) == 1 else f"{own}#{len(same)}"
-            calls.append(call)
-        for event in run.events:
-            if event.name in _CALL_EVENTS and (same := by_id.get(event.payload["id"], [])):
-                open_ = (call for call in same if call.status is None)
-                next(open_, same[-1]).take(event)
-    return calls
+def open_one(calls: Sequence[CallFacts]) -> CallFacts:
+    """Of calls with the same id, the one that an event is about: the first that is open, or else the last."""
+    if len(calls) == 1:
+        return calls[0]
+    return next((call for call in calls if call.status is None), calls[-1])
 
 
 _CALL_EVENTS = frozenset({"tool.called", "approval.requested", "tool.succeeded", "tool.failed"})
-
-
-def _with_previous(rows: list[MessageFacts]) -> Iterable[tuple[MessageFacts | None, MessageFacts]]:
-    return zip([None, *rows], rows, strict=False)
-
-
-def _begins_turn(row: MessageFacts, before: MessageFacts | None) -> bool:
-    """A turn begins with what a person says: neighbouring user messages are one, corrections by the loop none."""
-    if not row.is_input or row.message.role != "user":
-        return False
-    return before is None or before.message.role != "user"

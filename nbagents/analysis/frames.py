@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from nbagents.analysis.jsontext import clean_texts, json_texts
+from nbagents.analysis.jsontext import table_texts
+from nbagents.core.callables import depth_of_caller
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,10 +24,10 @@ NUMBER = "Float64"
 FLAG = "boolean"
 TIME = "datetime64[us, UTC]"
 
-ROWS_READ_TOGETHER = 16
-"""Rows are let go of after so many: fewer objects for the garbage collector to visit, and a million need no room."""
 VALUES_TOGETHER = 50_000
 """Of so many values of a column an array is made, which takes a fraction of their room."""
+Block = Sequence[Sequence[Any]]
+"""The values of some rows of a table, column by column, ready for it."""
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0  # the years 1 to 9999, as Python's datetime
 
 
@@ -41,6 +41,7 @@ class Column:
         value: where a row has it: a path of attributes, or a function of the row. None is missing.
         doc: what it says, with units.
         is_json: the values become JSON; a text is one already.
+        is_clean: the values are texts without secrets, and nothing else.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Column:
     value: str | Callable[[Any], Any]
     doc: str
     is_json: bool = False
+    is_clean: bool = False
 
     @property
     def dtype_name(self) -> str:
@@ -62,27 +64,39 @@ class Column:
         return attrgetter(self.value) if isinstance(self.value, str) else self.value
 
 
-def build_frame(columns: Sequence[Column], rows: Iterable[Any]) -> pd.DataFrame:
-    """Return the table of `rows`, in their order.
+def read_block(columns: Sequence[Column], rows: Sequence[Any]) -> Block:
+    """Return the values of `rows`, texts as a table can hold them: without secrets."""
+    values = [list(map(column.read, rows)) for column in columns]
+    unclean = [(place, column) for place, column in enumerate(columns) if column.dtype == TEXT and not column.is_clean]
+    texts = [place for place, column in unclean if not column.is_json]
+    objects = [place for place, column in unclean if column.is_json]
+    cleaned, written = table_texts([values[place] for place in texts], [values[place] for place in objects])
+    for place, column_texts in zip((*texts, *objects), (*cleaned, *written), strict=True):
+        values[place] = column_texts
+    return values
+
+
+def build_frame(columns: Sequence[Column], blocks: Iterable[Block]) -> pd.DataFrame:
+    """Return the table of the rows in `blocks`, in their order.
 
     A value that its column cannot hold is missing, and a warning says so: a count beyond 64 bits, a time that is none.
     """
     import pandas as pd
 
-    frames = [_frame(columns, values) for values in _columnwise(columns, rows)]
+    frames = [_frame(columns, values) for values in _joined(len(columns), blocks)]
     frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     frame.attrs["schema_version"] = SCHEMA_VERSION
     return frame
 
 
-def _columnwise(columns: Sequence[Column], rows: Iterable[Any]) -> Iterator[list[list[Any]]]:
+def _joined(n_columns: int, blocks: Iterable[Block]) -> Iterator[list[list[Any]]]:
     """Yield the values of the columns, a bounded number at a time, at least once."""
-    left, none_yet = iter(rows), True
-    values: list[list[Any]] = [[] for _ in columns]
-    readers = [(value.extend, column.read) for value, column in zip(values, columns, strict=True)]
-    while piece := list(islice(left, ROWS_READ_TOGETHER)):
-        for extend, read in readers:
-            extend(map(read, piece))
+    values: list[list[Any]] = [[] for _ in range(n_columns)]
+    extenders = [value.extend for value in values]
+    none_yet = True
+    for block in blocks:
+        for extend, some in zip(extenders, block, strict=True):
+            extend(some)
         if len(values[0]) >= VALUES_TOGETHER:
             yield values
             for value in values:
@@ -104,8 +118,6 @@ def _array(column: Column, values: list[Any]) -> Any:
     if isinstance(column.dtype, tuple):
         return _categories(column.name, column.dtype, values)
     make = _ARRAYS[column.dtype]
-    if column.dtype == TEXT:
-        return make(json_texts(values) if column.is_json else clean_texts(values))
     try:
         return make(values)
     except (TypeError, ValueError, OverflowError):
@@ -113,7 +125,7 @@ def _array(column: Column, values: list[Any]) -> Any:
         lost = sum(value is not None for value in values) - sum(value is not None for value in kept)
         warnings.warn(
             f"{lost} of the values of {column.name!r} do not fit the dtype {column.dtype} and are missing.",
-            stacklevel=2,
+            stacklevel=depth_of_caller(),
         )
         return make(kept)
 

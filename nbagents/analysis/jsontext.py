@@ -16,11 +16,10 @@ from nbagents.core.results import result_text
 from nbagents.core.secrets import may_hold_secret, redact
 from nbagents.core.usage import Usage
 
-_SCALARS = (str, int, float, bool, type(None))
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _MAX_DEPTH = 60
 CIRCULAR = "[circular]"
 TOO_DEEP = "[nested too deep]"
-_LOOKED_AT_TOGETHER = 500
 
 
 def json_text(value: Any) -> str:
@@ -37,19 +36,6 @@ def json_text(value: Any) -> str:
     return _without_secrets(text) if may_hold_secret(text) else text
 
 
-def json_texts(values: Sequence[Any]) -> list[str | None]:
-    """Return `values` as `json_text` does, in less time; a text among them is JSON already, without secrets."""
-    texts: list[str | None] = []
-    for begin in range(0, len(values), _LOOKED_AT_TOGETHER):
-        some = values[begin : begin + _LOOKED_AT_TOGETHER]
-        written = [value if value is None or type(value) is str else _written(value) for value in some]
-        new = [text for text, value in zip(written, some, strict=True) if text is not value and text is not None]
-        if new and may_hold_secret("\n".join(new)):
-            written = [value if value is None or type(value) is str else json_text(value) for value in some]
-        texts += written
-    return texts
-
-
 def _written(value: Any) -> str:
     try:
         return to_json(_plain(value), fallback=_as_plain, inf_nan_mode="null", bytes_mode="base64").decode()
@@ -61,24 +47,48 @@ def _without_secrets(text: str) -> str:
     return _dumps(_masked(json.loads(text)))
 
 
-def clean_texts(texts: Sequence[str | None]) -> list[str | None]:
-    """Return `texts` as a table can hold them: secrets masked, nothing that files cannot hold, None where one is empty.
+def table_texts(
+    texts: Sequence[Sequence[str | None]], values: Sequence[Sequence[Any]]
+) -> tuple[list[list[str | None]], list[list[str | None]]]:
+    """Return columns of `texts` and of other `values` as a table can hold them; an empty text is None.
 
-    A lone surrogate is a question mark and NUL the replacement character, as no CSV or Parquet file has them.
+    In texts secrets are masked, a lone surrogate is a question mark and NUL the replacement character, as no CSV or
+    Parquet file has them. Values become what `json_text` makes of them; a text among them is JSON already, without
+    secrets. All are searched for secrets together, as there is seldom one.
     """
-    cleaned: list[str | None] = []
-    for begin in range(0, len(texts), _LOOKED_AT_TOGETHER):
-        some = texts[begin : begin + _LOOKED_AT_TOGETHER]
-        joined = "\n".join(text for text in set(some) if text)  # names come again and again
-        plain = joined.isascii() and "\0" not in joined and not may_hold_secret(joined)
-        cleaned += [text or None for text in some] if plain else [clean_text(text) if text else None for text in some]
-    return cleaned
+    said = {text for column in texts for text in column if text}  # names come again and again
+    written = [[value if type(value) in _TEXTS else _written(value) for value in column] for column in values]
+    new = [text for old, column in zip(values, written, strict=True) for text in map(_new, old, column) if text]
+    together = "\n".join((*said, *new))
+    if "\0" in together or not _is_encodable(together) or may_hold_secret(together):
+        clean = {text: clean_text(text) for text in said}
+        cleaned = [[clean[text] if text else None for text in column] for column in texts]
+        written = [[value if type(value) in _TEXTS else json_text(value) for value in column] for column in values]
+        return cleaned, written
+    return [[text or None for text in column] for column in texts], written
+
+
+_TEXTS = (str, type(None))
+
+
+def _new(value: Any, text: str | None) -> str | None:
+    return None if text is value else text
 
 
 def clean_text(text: str) -> str:
-    """Return `text` as `clean_texts` does."""
+    """Return `text` as `table_texts` does."""
     text = redact(text)
     return text if text.isascii() and "\0" not in text else _encodable(text).replace("\0", "\ufffd")
+
+
+def _is_encodable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _encodable(text: str) -> str:
@@ -91,16 +101,15 @@ def _plain(value: Any) -> Any:
     if kind in _SCALARS:
         return value
     if kind is dict:
-        return {_key(key): item if type(item) in _SCALARS else _plain(item) for key, item in value.items()}
+        return {
+            key if type(key) is str else str(key): item if type(item) in _SCALARS else _plain(item)
+            for key, item in value.items()
+        }
     if kind is list or kind is tuple:
         return [_plain(item) for item in value]
     if kind is Message or kind is Usage:
         return value.to_dict()
     return content_to_dict(value) if isinstance(value, Content) else value
-
-
-def _key(key: Any) -> str:
-    return key if type(key) is str else str(key)
 
 
 def _as_plain(value: Any) -> Any:
@@ -159,4 +168,5 @@ def _masked_field(key: str, value: Any) -> Any:
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Write plain values: by the same writer as all others, as `json` has another form for small numbers."""
+    return to_json(value, inf_nan_mode="null").decode()

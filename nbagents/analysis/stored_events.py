@@ -107,15 +107,6 @@ def _read_out_message(message: Message, texts: set[str]) -> dict[str, Any]:
     return record
 
 
-def _read_out_call(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
-    for item in payload.values():
-        if type(item) is str:
-            texts.add(item)
-        elif type(item) not in _WORDLESS:
-            _collect({"": item}, texts)
-    return payload
-
-
 def _read_out_request(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
     return payload  # the start of the run has the name of the model
 
@@ -139,11 +130,9 @@ _READ_OUT: dict[str, Callable[[dict[str, Any], set[str]], dict[str, Any]]] = {
     "message.added": _read_out_added,
     "llm.requested": _read_out_request,
     "llm.succeeded": _read_out_reply,
-    "tool.called": _read_out_call,
-    "tool.succeeded": _read_out_call,
     "run.ended": _read_out_end,
 }
-"""The most frequent events; the rest is looked through field by field, which takes longer."""
+"""The events of every run; the rest is looked through field by field, which takes longer."""
 
 
 def _collect(value: Any, texts: set[str]) -> None:

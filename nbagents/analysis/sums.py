@@ -17,6 +17,7 @@ UNKNOWN = Usage()
 class TokenCounts:
     """The counts of a `usage`, each None where nothing was reported."""
 
+    __slots__ = ()
     usage: Usage | None
 
     @property
@@ -46,15 +47,19 @@ class RequestSums(TokenCounts):
     @property
     def usage_complete(self) -> bool:
         """Whether every request reported its tokens."""
-        return usage_complete(request.usage for request in self.requests)
+        return usage_complete((request.usage for request in self.requests), self.usage)
+
+    @cached_property
+    def _costs(self) -> list[float | None]:
+        return [request.cost for request in self.requests]
 
     @property
     def cost(self) -> float | None:
         """US dollars: the sum of what is known, None if nothing is."""
-        known = [cost for request in self.requests if (cost := request.cost) is not None]
+        known = [cost for cost in self._costs if cost is not None]
         return sum(known) if known else None
 
     @property
     def cost_complete(self) -> bool:
         """Whether the cost of every request is known."""
-        return all(request.cost is not None for request in self.requests)
+        return None not in self._costs

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from nbagents.analysis.blocks import blocks_of
 from nbagents.analysis.columns import ARTIFACTS, EVENTS, MESSAGES, REQUESTS, RUNS, TOOL_CALLS
-from nbagents.analysis.facts import CallFacts, EventFacts, MessageFacts, placed_messages, settled_calls
-from nbagents.analysis.frames import Column, build_frame
+from nbagents.analysis.conversations import called_tools, placed_messages
+from nbagents.analysis.facts import EventFacts, RunFacts
+from nbagents.analysis.frames import Column, build_frame, read_block
+from nbagents.analysis.jsontext import clean_text
 from nbagents.analysis.selection import Filters, Selection, chosen_runs, whole_sessions
 from nbagents.analysis.stored_events import stored_payloads
 from nbagents.analysis.usage import SUMS, usage_columns, usage_groups
-from nbagents.core.secrets import known_secrets
+from nbagents.core.events import RunEvent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +67,8 @@ def runs_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.Da
         >>> runs_df([]).shape[0]
         0
     """
-    return build_frame(RUNS, chosen_runs(selection, filters))
+    runs = chosen_runs(selection, filters)
+    return build_frame(RUNS, (block for _, block in blocks_of("runs_df", runs, lambda run: [run])))
 
 
 @_documented(REQUESTS)
@@ -81,7 +86,8 @@ def requests_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> p
         >>> list(requests_df([]))[:3]
         ['request_id', 'run_id', 'step']
     """
-    return build_frame(REQUESTS, (request for run in chosen_runs(selection, filters) for request in run.requests))
+    runs = chosen_runs(selection, filters)
+    return build_frame(REQUESTS, (block for _, block in blocks_of("requests_df", runs, lambda run: run.requests)))
 
 
 @_documented(MESSAGES)
@@ -100,8 +106,8 @@ def messages_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> p
         ['system', 'user', 'assistant', 'tool']
     """
     runs, chosen = whole_sessions(selection, filters)
-    rows: Iterator[MessageFacts] = placed_messages(runs)
-    return build_frame(MESSAGES, rows if chosen is None else (row for row in rows if row.run_id in chosen))
+    placed = placed_messages(runs)
+    return build_frame(MESSAGES, (block for run_id, block in placed if chosen is None or run_id in chosen))
 
 
 @_documented(TOOL_CALLS)
@@ -122,8 +128,8 @@ def tool_calls_df(selection: Selection = None, /, **filters: Unpack[Filters]) ->
         'Float64'
     """
     runs, chosen = whole_sessions(selection, filters)
-    calls: list[CallFacts] = settled_calls(runs)
-    return build_frame(TOOL_CALLS, [call for call in calls if chosen is None or call.run_id in chosen])
+    called = called_tools(runs)
+    return build_frame(TOOL_CALLS, (block for run_id, block in called if chosen is None or run_id in chosen))
 
 
 @_documented(EVENTS)
@@ -141,7 +147,8 @@ def events_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.
         >>> events_df([]).attrs["schema_version"]
         1
     """
-    return build_frame(EVENTS, _written_events(selection, filters))
+    runs = chosen_runs(selection, filters)
+    return build_frame(EVENTS, (block for _, block in blocks_of("events_df", runs, _written_events)))
 
 
 @_documented(ARTIFACTS)
@@ -159,7 +166,8 @@ def artifacts_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> 
         >>> len(artifacts_df([]))
         0
     """
-    return build_frame(ARTIFACTS, (row for row in _events(selection, filters) if row.event.name == "artifact.emitted"))
+    runs = chosen_runs(selection, filters)
+    return build_frame(ARTIFACTS, (block for _, block in blocks_of("artifacts_df", runs, _artifacts)))
 
 
 @_documented(SUMS)
@@ -187,18 +195,21 @@ def usage_df(
         >>> list(usage_df([], by="model"))[:3]
         ['model', 'n_runs', 'n_requests']
     """
-    return build_frame(usage_columns(by), usage_groups(chosen_runs(selection, filters), by))
+    columns = usage_columns(by)
+    return build_frame(columns, [read_block(columns, usage_groups(chosen_runs(selection, filters), by))])
 
 
-def _events(selection: Selection, filters: Filters) -> Iterator[EventFacts]:
-    return (EventFacts(run, event) for run in chosen_runs(selection, filters) for event in run.events)
+def _artifacts(run: RunFacts) -> list[EventFacts]:
+    return _events(run, [event for event in run.events if event.name == "artifact.emitted"], repeat(None))
 
 
-def _written_events(selection: Selection, filters: Filters) -> Iterator[EventFacts]:
-    """The events with their texts, which stay with them as long as no more secrets become known."""
-    secrets = known_secrets()
-    for run in chosen_runs(selection, filters):
-        mute = [event for event in run.events if event.text is None or event.text[0] != secrets]
-        for event, text in zip(mute, stored_payloads(mute, "full"), strict=True):
-            event.text = secrets, text
-        yield from (EventFacts(run, event) for event in run.events)
+def _written_events(run: RunFacts) -> list[EventFacts]:
+    return _events(run, run.events, stored_payloads(run.events, "full"))
+
+
+def _events(run: RunFacts, events: Sequence[RunEvent], texts: Iterable[str | None]) -> list[EventFacts]:
+    run_id, started_at = clean_text(run.run_id), run.started_at
+    return [
+        EventFacts(f"{run_id}:{event.sequence}", run_id, event, event.timestamp - started_at, text)
+        for event, text in zip(events, texts, strict=False)
+    ]

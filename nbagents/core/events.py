@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from nbagents.core.updates import AgentResponseUpdate
@@ -51,7 +51,6 @@ class RunEvent:
         timestamp: unix seconds, UTC.
         payload: what happened; values are objects of this package or JSON-able.
         update: the increment of the response that this event is, if it is one.
-        text: the payload as JSON, once somebody has made it, behind the number of secrets that are masked in it.
     """
 
     run_id: str
@@ -60,4 +59,3 @@ class RunEvent:
     timestamp: float
     payload: dict[str, Any]
     update: AgentResponseUpdate | None = None
-    text: tuple[int, str] | None = field(default=None, compare=False, repr=False)

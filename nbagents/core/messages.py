@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from nbagents.core.arguments import exact_arguments
@@ -112,11 +113,10 @@ class Message:
             "role": self.role,
             "contents": [content_to_dict(content) for content in self.contents],
         }
-        for name in _SCALARS:
-            value = getattr(self, name)
+        for name, value in zip(_SCALARS, _read_scalars(self), strict=True):
             if value is not None and value is not False:
                 record[name] = value
-        return with_extra(record, self.extra)
+        return with_extra(record, self.extra) if self.extra else record
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Message:
@@ -140,6 +140,7 @@ class Message:
 
 
 _SCALARS = ("author_name", "message_id", "created_at", "run_id", "agent_id", "interrupted")
+_read_scalars = attrgetter(*_SCALARS)
 
 AgentRunInputs = str | Content | Message | Iterable[str | Content | Message] | None
 """What `Agent.run` accepts: nothing, a text, content, a message, or several of them."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from nbagents.core.callables import depth_of_caller
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.usage import Usage
 
@@ -97,6 +98,12 @@ def has_price(model: str) -> bool:
     return model in _own or _entry(model) is not None
 
 
+def known_prices() -> int:
+    """Return a number that is another one when `set_price` has changed what something costs."""
+    with _lock:
+        return hash(frozenset(_own.items()))
+
+
 def warn_of_unknown_price(model: str, *, asked: str = "") -> None:
     """Say once for each model that its cost is missing."""
     if has_price(model) or has_price(asked):
@@ -108,7 +115,7 @@ def warn_of_unknown_price(model: str, *, asked: str = "") -> None:
         _warned.add(told)
     what = "Costs are" if missing else f"The price of the model {model!r} is unknown: its cost is"
     fix = "`pip install genai-prices`, or use set_price()" if missing else "use set_price()"
-    warnings.warn(f"{what} missing in the tables. To have it: {fix}.", stacklevel=2)
+    warnings.warn(f"{what} missing in the tables. To have it: {fix}.", stacklevel=depth_of_caller())
 
 
 def _own_cost(price: Price, usage: Usage, sent: int, received: int) -> float | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
 from nbagents.core.errors import ConfigurationError
@@ -38,24 +39,29 @@ _CHECKED: dict[str, tuple[type, ...]] = {
 
 def piece_to_dict(piece: Piece) -> dict[str, Any]:
     """Return `piece` as JSON-able values, without the fields that stand at their default."""
-    record: dict[str, Any] = {"type": piece.type}
-    for name, default in _stored_fields(piece):
-        value = getattr(piece, name)
-        if value != default:
+    kind = type(piece)
+    read, stored = _stored.get(kind) or _look_up(kind)
+    record: dict[str, Any] = {"type": kind.type}
+    for (name, default), value in zip(stored, read(piece), strict=False):
+        if type(value) is str:
+            if value != default:
+                record[name] = value
+        elif value is not default and value != default:
             record[name] = _plain(value)
-    return with_extra(record, piece.extra)
+    return with_extra(record, piece.extra) if piece.extra else record
 
 
-def _stored_fields(piece: Piece) -> list[tuple[str, Any]]:
-    """The names and defaults of the fields that are written; asked for once for each kind."""
-    known = _fields_of_type.get(piece.type)
-    if known is None:
-        known = [(f.name, f.default) for f in fields(piece) if f.name not in _UNSTORED and f.name != "extra"]
-        _fields_of_type[piece.type] = known
-    return known
+_Stored = tuple[Callable[[Piece], tuple[Any, ...]], list[tuple[str, Any]]]
+"""What reads the values of the fields that are written, and the names and defaults of these."""
+_stored: dict[type[Piece], _Stored] = {}
 
 
-_fields_of_type: dict[str, list[tuple[str, Any]]] = {}
+def _look_up(kind: type[Piece]) -> _Stored:
+    """Find out what is written of a kind: once, as this is on the path of every stored message."""
+    stored = [(f.name, f.default) for f in fields(kind) if f.name not in _UNSTORED and f.name != "extra"]
+    names = [name for name, _ in stored]
+    _stored[kind] = attrgetter(*names, "extra"), stored  # with one more, so that it is always a tuple
+    return _stored[kind]
 
 
 def piece_from_dict(kind: type[P], record: Mapping[str, Any], nested: Mapping[str, type[Piece]]) -> P:

@@ -26,10 +26,12 @@ class RunRecord:
     Attributes:
         run_id: the run.
         events: what happened, in order.
+        views: what somebody has made of the events, by its name; nothing here reads it.
     """
 
     run_id: str
     events: list[RunEvent] = field(default_factory=list)
+    views: dict[str, Any] | None = field(default=None, repr=False, compare=False)
     _size: int = field(default=0, repr=False, compare=False)
     _sized: int = field(default=0, repr=False, compare=False)
     _counted: set[int] = field(default_factory=set, repr=False, compare=False)
@@ -37,6 +39,12 @@ class RunRecord:
     def append(self, event: RunEvent) -> None:
         """Add what happened next."""
         self.events.append(event)
+
+    def keep(self, name: str, view: Any) -> None:
+        """Keep a view as long as there is this record."""
+        if self.views is None:
+            self.views = {}
+        self.views[name] = view
 
     @property
     def size(self) -> int:

@@ -84,8 +84,8 @@ def total_usage(reports: Iterable[Usage | None]) -> Usage | None:
         return rows[0]
     sums: dict[str, int] = {}
     partial = {name for row in rows for name in row.partial}
-    for name in COUNTS:
-        known = [value for row in rows if (value := getattr(row, name)) is not None]
+    for name, values in zip(COUNTS, zip(*map(_values, rows), strict=True), strict=True):
+        known = [value for value in values if value is not None]
         if known:
             sums[name] = sum(known)
             if len(known) < len(rows):
@@ -93,13 +93,18 @@ def total_usage(reports: Iterable[Usage | None]) -> Usage | None:
     return Usage(**sums, partial=tuple(name for name in COUNTS if name in partial))
 
 
-def usage_complete(reports: Iterable[Usage | None]) -> bool:
-    """Whether the sum of `reports` is exact: each has input and output, and no count is there for some only."""
+def usage_complete(reports: Iterable[Usage | None], total: Usage | None = None) -> bool:
+    """Whether the sum of `reports` is exact: each has input and output, and no count is there for some only.
+
+    Args:
+        reports: what the requests reported.
+        total: the sum, where it is known already.
+    """
     rows = list(reports)
     for row in rows:
         if row is None or row.input_tokens is None or row.output_tokens is None or row.partial:
             return False
-    return len(rows) < 2 or not (total := total_usage(rows)) or not total.partial
+    return len(rows) < 2 or not (total := total or total_usage(rows)) or not total.partial
 
 
 def _values(usage: Usage) -> tuple[int | None, ...]:

@@ -29,7 +29,7 @@ from nbagents import (
     tool_calls_df,
     usage_df,
 )
-from nbagents.analysis.jsontext import json_text, json_texts
+from nbagents.analysis.jsontext import json_text, table_texts
 from nbagents.core.content import FunctionCall
 from nbagents.core.runlog import RunRecord
 from nbagents.core.secrets import register_secret
@@ -70,7 +70,15 @@ class Mute:
 )
 def test_what_json_cannot_hold_has_its_rule(value: object, expected: object) -> None:
     assert json.loads(json_text(value)) == expected
-    assert json_texts([None, value]) == [None, value if isinstance(value, str) else json_text(value)]
+    assert table_texts([], [[None, value]])[1][0] == [None, value if isinstance(value, str) else json_text(value)]
+
+
+@pytest.mark.parametrize("beside", ["plain", "half \ud83d", "password: abcdefgh", math.nan, 2**100])
+def test_a_number_has_one_form_whatever_stands_beside_it(beside: object) -> None:
+    """The log has the odd value and a store what became of it: their tables are the same."""
+    text = json_text({"seconds": 5e-05, "large": 1e22, "beside": beside})
+    assert text.startswith('{"seconds":0.00005,"large":1e+22,"beside":')
+    assert json_text(json.loads(text)) == text
 
 
 def test_nesting_without_end_is_cut() -> None:
@@ -98,7 +106,7 @@ def test_every_value_becomes_json_that_reads_back(values: list[object]) -> None:
         json_text(value).encode()
         json.loads(json_text(value))
     objects = [value for value in values if not isinstance(value, str)]
-    assert json_texts(objects) == [None if value is None else json_text(value) for value in objects]
+    assert table_texts([], [objects])[1][0] == [None if value is None else json_text(value) for value in objects]
 
 
 async def test_odd_results_and_arguments_are_rows() -> None:

@@ -196,7 +196,7 @@ async def test_a_scripted_model_has_no_cost_and_no_warning(recwarn) -> None:
 
 
 async def test_each_attempt_is_a_request_of_its_own(monkeypatch) -> None:
-    monkeypatch.setattr("nbagents.core.modelcalls._backoff", lambda error, attempt: 0.0)
+    monkeypatch.setattr("nbagents.core.retries._FIRST_BACKOFF_SECONDS", 0.0)
     client = ScriptedChatClient([ServerError("overloaded"), "Hello."])
     client.max_retries = 1
     response = await Agent(client).run("Hi")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal, Unpack
 
-from nbagents.analysis.facts import CallFacts, settled_calls
+from nbagents.analysis.conversations import settled_calls
+from nbagents.analysis.facts import CallFacts
 from nbagents.analysis.plots import style
 from nbagents.analysis.plots.groups import MAX_GROUPS
 from nbagents.analysis.plots.percentiles import PERCENTILES, Series, checked_percentiles, draw_percentiles
