@@ -79,6 +79,12 @@ if TYPE_CHECKING:
     from nbagents.core.protocols import SupportsMCPTool as SupportsMCPTool
     from nbagents.core.protocols import SupportsShellTool as SupportsShellTool
     from nbagents.core.protocols import SupportsWebSearchTool as SupportsWebSearchTool
+    from nbagents.core.thread_copy import copy_thread as copy_thread
+    from nbagents.core.threads import HostedThread as HostedThread
+    from nbagents.core.threads import LocalThread as LocalThread
+    from nbagents.core.threads import ReadOnlyThread as ReadOnlyThread
+    from nbagents.core.threads import ServiceThread as ServiceThread
+    from nbagents.core.threads import Thread as Thread
     from nbagents.extension import load_ipython_extension as load_ipython_extension
     from nbagents.extension import unload_ipython_extension as unload_ipython_extension
     from nbagents.widgets import Chat as Chat
@@ -169,6 +175,8 @@ _HOMES = {
     ),
     "nbagents.core.history_file": ("FileHistoryProvider",),
     "nbagents.core.history_sql": ("SQLHistoryProvider",),
+    "nbagents.core.thread_copy": ("copy_thread",),
+    "nbagents.core.threads": ("HostedThread", "LocalThread", "ReadOnlyThread", "ServiceThread", "Thread"),
     "nbagents.extension": ("load_ipython_extension", "unload_ipython_extension"),
     "nbagents.widgets": ("Chat",),
 }

@@ -113,7 +113,7 @@ class Agent(BaseAgent):
         True, or it is not set and the client's `stores_by_default` is true or the session goes on at the service.
 
         Raises:
-            ConfigurationError: the session goes on at a service, and this client cannot.
+            ConfigurationError: the session is of another kind than what this agent can go on with.
         """
         return thread_of(session, self.history, self.client, self.options.get("store"))
 
@@ -264,7 +264,9 @@ class Agent(BaseAgent):
         if session is not None and not isinstance(session, AgentSession):
             raise ConfigurationError(
                 f"session must be an AgentSession, not {type(session).__name__}.",
-                hint="Use agent.create_session() or AgentSession(session_id=...).",
+                hint="Pass response.session."
+                if isinstance(session, AgentResponse)
+                else "Use agent.create_session() or AgentSession(session_id=...).",
             )
         _check_budget(budget)
         if on_message is not None and not callable(on_message):
@@ -285,7 +287,13 @@ class Agent(BaseAgent):
             agent=self,
             run_id=new_id("run"),
             session=session,
-            thread=thread_of(session, self.history, self.client, merged.get("store")),
+            thread=thread_of(
+                session,
+                self.history,
+                self.client,
+                merged.get("store"),
+                begins_anew=(options or {}).get("store") is True,
+            ),
             inputs=[kept for message in inputs if (kept := _without_answers(message)) is not None],
             answers=answers,
             system=self._system_message(values),

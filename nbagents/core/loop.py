@@ -27,7 +27,7 @@ from nbagents.core.outputs import UnfitReply, check_whole
 from nbagents.core.results import error_text
 from nbagents.core.run import RunContext, result_message, uninterrupted
 from nbagents.core.secrets import redact_exception
-from nbagents.core.service_history import keep_unsent, note_reply, unsent_results
+from nbagents.core.service_history import keep_unsent, note_reply
 from nbagents.core.toolcalls import check_calls, run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
 
@@ -58,10 +58,8 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     try:
         try:
             yield run.begin()
-            if run.thread.stores_locally:
-                run.transcript = balanced(await in_time(run.deadline, run.thread.get_messages()))
-            else:
-                run.transcript = unsent_results(run)
+            before = await in_time(run.deadline, run.thread.begin_turn())
+            run.transcript = balanced(before) if run.thread.stores_locally else before
             run.history = len(run.transcript)
             for provider in run.agent.context_providers:
                 await in_time(run.deadline, provider.before_run(run))

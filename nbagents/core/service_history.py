@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from nbagents.core.messages import Message
 from nbagents.core.sessions import PENDING_KEY, UNSENT_KEY
 
 if TYPE_CHECKING:

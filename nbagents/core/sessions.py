@@ -18,7 +18,9 @@ PENDING_KEY = "nbagents.pending"
 DELETED_KEY = "nbagents.deleted"
 """Where a session says that its thread was deleted."""
 UNSENT_KEY = "nbagents.unsent"
-"""Where a run keeps results that a service which stores the conversation still has to get."""
+"""Where messages wait that a service which stores the conversation still has to get: results, and those added here."""
+STORED_KEY = "nbagents.stored"
+"""Where a session says which history has messages of it, if they are not in the session itself."""
 
 
 class AgentSession:

@@ -1,82 +1,20 @@
-"""Threads: the one door to a session's messages that the run loop uses. Kinds differ in where the messages live."""
+"""Threads on this side, and the choice of where the messages of a session live."""
 
 from __future__ import annotations
 
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from nbagents.core.errors import ConfigurationError, SessionError, ThreadDeletedError
+from nbagents.core.errors import ConfigurationError, SessionError
 from nbagents.core.history import HistoryProvider
+from nbagents.core.hosted_threads import HostedThread as HostedThread
+from nbagents.core.hosted_threads import ReadOnlyThread as ReadOnlyThread
+from nbagents.core.hosted_threads import ServiceThread as ServiceThread
 from nbagents.core.messages import Message
-from nbagents.core.sessions import DELETED_KEY, PENDING_KEY, UNSENT_KEY, AgentSession
-
-
-class Thread(ABC):
-    """The messages of one session.
-
-    Attributes:
-        session: the conversation.
-        stores_locally: messages are stored on this side, and each request brings all of them.
-        accepts_external_messages: `on_new_message` may be called by others than the run loop.
-        can_delete: `delete` forgets the messages where they are.
-        waits: storing may wait for something, so a cancelled run finishes it first.
-    """
-
-    stores_locally: bool
-    accepts_external_messages: bool
-    can_delete: bool
-    waits: bool
-
-    def __init__(self, session: AgentSession) -> None:
-        self.session = session
-
-    @property
-    @abstractmethod
-    def id(self) -> str | None:
-        """What the messages are known by where they live."""
-
-    @property
-    @abstractmethod
-    def turn_key(self) -> Hashable:
-        """Runs with equal keys take turns."""
-
-    async def create(self) -> None:
-        """Make the thread where it lives, if it has to be made; idempotent."""
-        self.check()
-
-    @abstractmethod
-    async def delete(self) -> None:
-        """Forget the messages; from then on everything but `delete` raises `ThreadDeletedError`.
-
-        That holds for this session, also when it comes back from `to_dict`; a new session of the same id begins empty.
-        A run that still goes on stores nothing more and fails.
-        """
-
-    @abstractmethod
-    async def on_new_message(self, *messages: Message) -> None:
-        """Store `messages` together: all of them or none."""
-
-    @abstractmethod
-    async def get_messages(self) -> list[Message]:
-        """Return the messages, oldest first."""
-
-    async def reduce(self) -> None:
-        """Nothing is reduced without a reducer."""
-        self.check()
-
-    def check(self) -> None:
-        """Raise ThreadDeletedError if the thread was deleted."""
-        if self.session.state.get(DELETED_KEY):
-            raise ThreadDeletedError(
-                f"The thread {self.id!r} was deleted.", hint="Begin a new session: agent.create_session()."
-            )
-
-    def _mark_deleted(self) -> None:
-        self.session.state[DELETED_KEY] = True
-        for key in (PENDING_KEY, UNSENT_KEY):
-            self.session.state.pop(key, None)
+from nbagents.core.sessions import MESSAGES_KEY, PENDING_KEY, STORED_KEY, UNSENT_KEY, AgentSession
+from nbagents.core.thread_base import Thread as Thread
+from nbagents.core.thread_base import not_among
 
 
 class LocalThread(Thread):
@@ -87,9 +25,11 @@ class LocalThread(Thread):
         history: where its messages are.
     """
 
+    kind = "a local thread"
     stores_locally = True
     accepts_external_messages = True
     can_delete = True
+    can_read = True
 
     def __init__(self, session: AgentSession, history: HistoryProvider) -> None:
         super().__init__(session)
@@ -109,14 +49,27 @@ class LocalThread(Thread):
     async def delete(self) -> None:
         """Forget the messages; from then on everything but `delete` raises `ThreadDeletedError`."""
         self._mark_deleted()
+        self.session.state.pop(STORED_KEY, None)
         await self.history.delete_messages(self.session)
 
     async def on_new_message(self, *messages: Message) -> None:
+        """Add `messages` together: all of them or none. Those that came from this thread are left out."""
+        new = not_among(messages, await self.get_messages(), self.session.session_id)
+        if new:
+            await self.store([replace(message) for message in new])  # the stored ones are known by being those
+
+    async def begin_turn(self) -> list[Message]:
+        """Return the messages: every request brings all of them."""
+        return await self.get_messages()
+
+    async def store(self, messages: Sequence[Message]) -> None:
         """Store `messages` together: all of them or none."""
         self.check()
         await self.history.save_messages(self.session, messages)
-        if self.session.state.get(DELETED_KEY):  # deleted while these were on their way
-            await self.history.delete_messages(self.session)
+        if MESSAGES_KEY not in self.session.state:  # else that shows where the messages are
+            self.session.state[STORED_KEY] = type(self.history).__name__
+        if self.deleted:  # while these were on their way
+            await self.delete()
             self.check()
 
     async def get_messages(self) -> list[Message]:
@@ -136,63 +89,6 @@ class LocalThread(Thread):
         return messages
 
 
-class ServiceThread(Thread):
-    """Messages that the model's service stores: a request brings what is new and the id that it goes on with.
-
-    What the service offers beyond that, such as reading them, is for the kinds that its client has.
-    """
-
-    stores_locally = False
-    accepts_external_messages = False
-    can_delete = False
-    waits = False
-
-    @property
-    def id(self) -> str | None:
-        """The `service_session_id`; None before the first reply."""
-        return self.session.service_session_id
-
-    @property
-    def turn_key(self) -> Hashable:
-        """The session: the service's id changes with each reply where it is that of a reply."""
-        return "service", self.session.session_id
-
-    async def delete(self) -> None:
-        """Forget the conversation here; the service keeps it, with a warning."""
-        kept = self.session.service_session_id
-        self._mark_deleted()
-        if kept is not None:
-            self.session.service_session_id = None
-            warnings.warn(
-                f"The service still stores the messages of {kept!r}: this client cannot delete them there.",
-                stacklevel=2,
-            )
-
-    async def on_new_message(self, *messages: Message) -> None:
-        """Messages get there with a request only.
-
-        Raises:
-            SessionError: always.
-        """
-        self.check()
-        raise SessionError(
-            f"The messages of {self.session.session_id!r} are stored by the service.",
-            hint="Pass them to agent.run(), or keep the history on this side: options={'store': False}.",
-        )
-
-    async def get_messages(self) -> list[Message]:
-        """Return the messages, oldest first.
-
-        Raises:
-            SessionError: always: the service has no general way to ask for them.
-        """
-        self.check()
-        raise SessionError(
-            f"The messages of {self.session.session_id!r} are stored by the service, which does not give them out.",
-            hint="Keep a copy: Agent(..., context_providers=[HistoryCopy(FileHistoryProvider('copies/'))]).",
-        )
-
-
 @runtime_checkable
 class OffersThreads(Protocol):
     """A client that has a kind of thread of its own."""
@@ -202,7 +98,9 @@ class OffersThreads(Protocol):
         ...
 
 
-def thread_of(session: AgentSession, history: HistoryProvider, client: Any, store: Any) -> Thread:
+def thread_of(
+    session: AgentSession, history: HistoryProvider, client: Any, store: Any, *, begins_anew: bool = False
+) -> Thread:
     """Decide where the messages of `session` live, and return the door to them.
 
     Args:
@@ -210,9 +108,10 @@ def thread_of(session: AgentSession, history: HistoryProvider, client: Any, stor
         history: where local messages are.
         client: the chat client: its service can only store what it can go on with.
         store: the option of that name: True, False, or something else if it is not set.
+        begins_anew: whoever wants the service to store knows that it does not have what is stored on this side.
 
     Raises:
-        ConfigurationError: the session goes on at a service, and this client cannot.
+        ConfigurationError: the session is of another kind than what this agent can go on with.
     """
     begun = session.service_session_id is not None
     by_default = getattr(client, "stores_by_default", False)
@@ -220,11 +119,45 @@ def thread_of(session: AgentSession, history: HistoryProvider, client: Any, stor
     if not (store if isinstance(store, bool) else begun or by_default):
         return LocalThread(session, history)
     if able:
-        return client.service_thread(session) if isinstance(client, OffersThreads) else ServiceThread(session)
+        thread = client.service_thread(session) if isinstance(client, OffersThreads) else ServiceThread(session)
+        _check_kind(session, thread, client, begins_anew=begins_anew)
+        return thread
     if begun:
         raise ConfigurationError(
             f"The session {session.session_id!r} goes on with {session.service_session_id!r}, a conversation that a "
             f"service stores, and {type(client).__name__} cannot.",
-            hint="Use the client that began it, another session, or options={'store': False} to begin anew here.",
+            hint="Use the client that began it, or options={'store': False} to begin anew here. " + _COPY_HINT,
         )
     return LocalThread(session, history)  # to this service `store` is a mark on the request and no memory
+
+
+_COPY_HINT = (
+    "To take the messages along: other = agent.create_session(); await copy_thread(source, agent.thread(other)), "
+    "with the source's own agent: source = its_agent.thread(session)."
+)
+
+
+def _check_kind(session: AgentSession, thread: Thread, client: Any, *, begins_anew: bool) -> None:
+    """Raise ConfigurationError if the messages of `session` are where `thread` does not look."""
+    name, known = session.session_id, session.service_session_id
+    if known is None:
+        if begins_anew or session.state.get(UNSENT_KEY) or (where := _kept_here(session)) is None:
+            return
+        what = f"{LocalThread.kind} (its messages are stored by {where})"
+    elif isinstance(thread, HostedThread) and (kind := thread.kind_of(known)) != thread.kind:
+        what = f"{kind} ({known!r})"
+    else:
+        return
+    raise ConfigurationError(
+        f"The session {name!r} is {what}, and the messages of an agent with {type(client).__name__} live in "
+        f"{thread.kind}.",
+        hint=_COPY_HINT + " To go on on this side: options={'store': False}.",
+    )
+
+
+def _kept_here(session: AgentSession) -> str | None:
+    """Name what keeps the messages of `session` on this side; None if there are none, as far as it knows."""
+    if session.state.get(MESSAGES_KEY) or PENDING_KEY in session.state:
+        return "the session itself"
+    stored: str | None = session.state.get(STORED_KEY)
+    return stored

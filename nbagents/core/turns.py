@@ -62,6 +62,15 @@ async def take_turn(key: Hashable) -> None:
                     del _wanted[turn]
 
 
+def take_free_turn(key: Hashable) -> bool:
+    """Hold `key` if nobody does, without waiting; tell whether that is so."""
+    with _lock:
+        if key in _turns:
+            return False
+        _turns[key], _waiting[key] = next(_numbers), deque()
+        return True
+
+
 def _check_for_circle(key: Hashable, own: frozenset[Turn]) -> None:
     """Follow who waits for whom: from the run that holds `key` to those that its tools wait for, and so on."""
     todo, seen = [key], set()
