@@ -21,7 +21,10 @@ EVENT_TO_CHUNK_KIND: dict[str, str] = {
     "validation.retry": "validation.retry",
     "llm.retried": "retry",
 }
-"""Event name to the kind of the public chunk; `run.finished` is made by the runtime itself."""
+"""Event name to the kind of the public chunk; `run.finished` is made by the runtime itself.
+
+`llm.retried` has the ids of messages in `retracts` where the deltas since the last `llm.succeeded` are taken back.
+"""
 
 LIVE_EVENTS = frozenset({"llm.delta", "llm.reasoning_delta", "llm.update", "tool.delta"})
 """Events that are streamed and not kept: `llm.succeeded` has their number, times and text.
