@@ -30,8 +30,9 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
     response before. With `stores_by_default=False`, or the option `store` False for one run, it keeps nothing: each
     request brings every message once, and reasoning goes back encrypted.
 
-    Options have their Chat Completions names. `stop`, `seed`, `logit_bias` and the penalties are unknown to Responses,
-    so they are an error. Functions are sent strict where their schema allows it.
+    Options have their Chat Completions names. `stop`, `seed`, `logit_bias` and the penalties are unknown to Responses:
+    they are an error at OpenAI and Azure, and other servers get them as they are. Functions are sent strict where their
+    schema allows it.
 
     Args:
         model: the model's name; at Azure the deployment's.
@@ -122,7 +123,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
     def _body(self, request: ChatRequest, facts: CallFacts) -> dict[str, Any]:
         items = wire_input(request.messages)
         body: dict[str, Any] = {
-            **wire_options(request.options, reasoning_summary=self.reasoning_summary),
+            **wire_options(request.options, host=facts.host, reasoning_summary=self.reasoning_summary),
             "model": facts.model,
         }
         if items and items[0].get("role") == "system" and (len(items) > 1 or request.conversation_id):

@@ -29,7 +29,9 @@ WIRE_KEY = "responses"
 """Where a message keeps its wire form: it is converted once, not once per request."""
 
 _SAME_NAME = ("temperature", "top_p", "parallel_tool_calls", "metadata", "user")
-_UNKNOWN_THERE = ("stop", "seed", "logit_bias", "frequency_penalty", "presence_penalty")
+_NOT_THERE = ("stop", "seed", "logit_bias", "frequency_penalty", "presence_penalty")
+_SERVICES = ("api.openai.com", ".azure.com", ".azure.us", ".azure.cn")
+"""How the hosts end where what Responses does not have is refused."""
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 _KEPT_OF_TEXT = "phase"
 """What the service says of a message and wants to be given back with it."""
@@ -64,20 +66,23 @@ def wire_tools(tools: Sequence[ToolDefinition | HostedTool]) -> list[dict[str, A
     ]
 
 
-def wire_options(options: Mapping[str, Any], *, reasoning_summary: str | None = None) -> dict[str, Any]:
+def wire_options(options: Mapping[str, Any], *, host: str, reasoning_summary: str | None = None) -> dict[str, Any]:
     """Return `options`, which have their Chat Completions names, as the service takes them; without `store`.
 
+    `stop`, `seed`, `logit_bias` and the penalties, which Responses does not have, are sent as they are to servers other
+    than OpenAI's and Azure's.
+
     Raises:
-        ConfigurationError: one that Responses does not have.
+        ConfigurationError: one that the service does not have.
     """
-    for name in _UNKNOWN_THERE:
-        if name in options:
+    own = host.partition(":")[0].endswith(_SERVICES)
+    for name in _NOT_THERE:
+        if own and name in options:
             raise ConfigurationError(
-                f"The Responses API has no option {name!r}.",
-                hint="Leave it out, or use OpenAIChatClient. For a server that takes it all the same, pass it in "
-                "client_kwargs.",
+                f"OpenAI's Responses API has no option {name!r}.",
+                hint=f"Leave it out, pass {name}=UNSET for one run, or use OpenAIChatClient.",
             )
-    sent = {name: options[name] for name in _SAME_NAME if name in options}
+    sent = {name: options[name] for name in (*_SAME_NAME, *_NOT_THERE) if name in options}
     if "max_tokens" in options:
         sent["max_output_tokens"] = options["max_tokens"]
     if "tool_choice" in options:

@@ -2,6 +2,15 @@
 
 import pytest
 
-SHARED = ("anthropic_endpoints", "asking", "contract", "endpoints", "served_endpoints", "talks", "written_endpoints")
+SHARED = (
+    "responses_endpoints",
+    "anthropic_endpoints",
+    "asking",
+    "contract",
+    "endpoints",
+    "served_endpoints",
+    "talks",
+    "written_endpoints",
+)
 
 pytest.register_assert_rewrite(*(f"tests.clients.{name}" for name in SHARED))

@@ -305,7 +305,7 @@ class ChatClientContract:
                 assert message.created_at is not None
                 assert begun - 1 <= message.created_at <= time.time() + 1
                 ids.append(message.message_id)
-            stored = await talk.agent.thread(talk.session).get_messages()
+            stored = await endpoint.stored(talk.agent, talk.session)
             assert [m.message_id for m in stored if m.role == "assistant"] == ids
             assert None not in ids
             assert len(set(ids)) == 2
@@ -354,7 +354,7 @@ class ChatClientContract:
             responses = await asyncio.gather(*runs)
             assert [response.text for response in responses] == [said(endpoint, "Hello.")] * 20
             assert len({response.run_id for response in responses}) == 20
-            assert [len(await agent.thread(session).get_messages()) for session in sessions] == [2] * 20
+            assert [len(await endpoint.stored(agent, session)) for session in sessions] == [2] * 20
 
     async def test_a_deep_copy_of_an_agent_answers_as_the_agent_does(self, endpoint: Endpoint) -> None:
         agent = endpoint.agent(Say("Hello."), Say("Hello."))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from nbagents import Agent
+from nbagents import Agent, AgentSession, Message
 from tests.clients.asking import Mode
 
 Ability = Literal[
@@ -82,6 +82,10 @@ class Endpoint:
 
     def agent(self, *script: Turn, client: Mapping[str, Any] | None = None, **settings: Any) -> Agent:
         return Agent(self.client(*script, **(client or {})), name="tester", **settings)
+
+    async def stored(self, agent: Agent, session: AgentSession) -> list[Message]:
+        """What has become part of the conversation."""
+        return await agent.thread(session).get_messages()
 
     def can(self, ability: Ability) -> bool:
         return ability not in self.cannot

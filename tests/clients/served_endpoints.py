@@ -29,7 +29,11 @@ class OnServer(Endpoint):
     def client(self, *script: Turn, **settings: Any) -> OpenAIChatClient:
         base_url = self._play(script)
         self.port = int(base_url.partition("127.0.0.1:")[2].partition("/")[0])
-        return OpenAIChatClient(self.model, base_url=base_url, api_key="k", **{"max_retries": 0, **settings})
+        return OpenAIChatClient(self.model, **self.address(base_url), **{"max_retries": 0, **settings})
+
+    def address(self, base_url: str) -> dict[str, Any]:
+        """What the client is told of a server at this address."""
+        return {"base_url": base_url, "api_key": "k"}
 
     def replies_under_way(self) -> int:
         """Connections that wait for a reply look like those that are kept: use a client for one reply only."""
@@ -96,6 +100,22 @@ def _wire(turn: Say, body: Mapping[str, Any]) -> Any:
     ]
 
 
+class OnAzure(OnRawServer):
+    """The same at an address of Azure's, which it is asked at and nowhere else."""
+
+    version = "2025-04-01-preview"
+    path = "/openai/deployments/gpt-4o-mini/chat/completions"
+
+    def address(self, base_url: str) -> dict[str, Any]:
+        return {"azure_endpoint": base_url.removesuffix("/v1"), "api_version": self.version, "api_key": "k"}
+
+    def close(self) -> None:
+        for server in self._servers:
+            assert set(server.paths) <= {f"{self.path}?api-version={self.version}"}
+            assert all(sent["api-key"] == "k" and "authorization" not in sent for sent in server.headers)
+        super().close()
+
+
 class OnLLMock(OnServer):
     """The server that also judges the client: it must find no fault."""
 
@@ -105,6 +125,8 @@ class OnLLMock(OnServer):
         "page": "llmock answers with JSON only",
         "slow reply": "a delay of llmock goes on without its client and takes the turn of the next reply",
     }
+    opening_chunks = 1
+    """How many come before the first one with text."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._server: LLMock = request.getfixturevalue("llmock")
@@ -119,11 +141,16 @@ class OnLLMock(OnServer):
             yield {"type": "fail", "status": turn.status, "message": f"Played {turn.status}", "retry_after": 0}
             return
         if isinstance(turn, Fail):
-            yield {"type": "stream_fault", "kind": "disconnect", "after_chunks": 2}
+            yield {"type": "stream_fault", "kind": "disconnect", "after_chunks": self.opening_chunks + 1}
             yield {"type": "reply", "text": f"{turn.text} and more"}
             return
         if turn.slow:
-            yield {"type": "stream_fault", "kind": "stall", "after_chunks": 3, "stall_seconds": 20}
+            yield {
+                "type": "stream_fault",
+                "kind": "stall",
+                "after_chunks": self.opening_chunks + 2,
+                "stall_seconds": 20,
+            }
         calls = [{"name": name, "arguments": arguments} for name, arguments in turn.calls]
         yield {"type": "reply", "text": turn.text, "tool_calls": calls, "finish_reason": turn.ending}
 
@@ -154,18 +181,21 @@ class OnAIMock(OnServer):
         fixtures: list[dict[str, Any]] = []
         said = failed = 0
         for turn in script:
-            match: dict[str, Any] = {"turnIndex": said}
             if isinstance(turn, Fail):
                 error = {"message": f"Played {turn.status}", "type": "server_error"}
                 response = {"error": error, "status": turn.status, "retryAfter": 1}
-                fixtures.append({"match": {**match, "sequenceIndex": failed}, "response": response})
+                fixtures.append({"match": self._match(len(fixtures), said, failed), "response": response})
                 failed += 1
                 continue
-            said, failed = said + 1, 0
             slow = {"latency": 500} if turn.slow else {}
-            fixtures.append({"match": match, "response": self._response(turn), **slow})
+            fixtures.append({"match": self._match(len(fixtures), said), "response": self._response(turn), **slow})
+            said, failed = said + 1, 0
         self._server.play(fixtures)
         return self._server.base_url
+
+    def _match(self, place: int, said: int, failed: int | None = None) -> dict[str, Any]:
+        """What the request has that gets the reply at this place of the script, after so many said and failed ones."""
+        return {"turnIndex": said, **({} if failed is None else {"sequenceIndex": failed})}
 
     def _response(self, turn: Say) -> dict[str, Any]:
         calls = [

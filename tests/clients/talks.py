@@ -44,11 +44,11 @@ class Talk:
 
     async def transcript(self) -> list[dict[str, Any]]:
         """What is stored, without what must differ: our ids and the time."""
-        stored = await self.agent.thread(self.session).get_messages()
+        stored = await self.endpoint.stored(self.agent, self.session)
         ids: dict[str, str] = {}
         shown = [_shown(message, ids, words=self.endpoint.can("words")) for message in stored]
         again = AgentSession.from_dict(json.loads(json.dumps(self.session.to_dict())))
-        assert await self.agent.thread(again).get_messages() == stored
+        assert await self.endpoint.stored(self.agent, again) == stored
         return shown
 
 

@@ -11,7 +11,16 @@ from nbagents import LocalChatClient
 from tests.clients.anthropic_endpoints import AnthropicOnAIMock, AnthropicOnLLMock, AnthropicOnRawServer
 from tests.clients.contract import ChatClientContract
 from tests.clients.endpoints import Ability, Endpoint
-from tests.clients.served_endpoints import Local, OnAIMock, OnLLMock, OnRawServer
+from tests.clients.responses_endpoints import (
+    ResponsesOnAzure,
+    RollingOnAIMock,
+    RollingOnLLMock,
+    RollingOnRawServer,
+    StatelessOnAIMock,
+    StatelessOnLLMock,
+    StatelessOnRawServer,
+)
+from tests.clients.served_endpoints import Local, OnAIMock, OnAzure, OnLLMock, OnRawServer
 from tests.clients.written_endpoints import Other, Own, Recorded, RecordedStream, Scripted
 
 ENDPOINTS: dict[str, type[Endpoint]] = {
@@ -21,6 +30,14 @@ ENDPOINTS: dict[str, type[Endpoint]] = {
     "anthropic raw": AnthropicOnRawServer,
     "anthropic llmock": AnthropicOnLLMock,
     "anthropic aimock": AnthropicOnAIMock,
+    "rolling raw": RollingOnRawServer,
+    "rolling llmock": RollingOnLLMock,
+    "rolling aimock": RollingOnAIMock,
+    "stateless raw": StatelessOnRawServer,
+    "stateless llmock": StatelessOnLLMock,
+    "stateless aimock": StatelessOnAIMock,
+    "azure chat": OnAzure,
+    "azure responses": ResponsesOnAzure,
     "local": Local,
     "scripted": Scripted,
     "recorded": Recorded,
