@@ -204,7 +204,7 @@ class MessageReader:
         if kind == "redacted_thinking":
             return [ReasoningContent("", encrypted=block["data"], extra={REDACTED: True})]
         if kind == "tool_use":
-            return [_call(block, None if whole else index, whole=whole)]
+            return [_call(block, index, whole=whole)]
         if kind in _HOSTED_CALLS:
             return [] if whole else [_hosted_call(block, None)]
         if str(kind).endswith(_RESULT):
@@ -271,7 +271,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _call(block: Mapping[str, Any], index: int | None, *, whole: bool) -> FunctionCall:
+def _call(block: Mapping[str, Any], index: Any, *, whole: bool) -> FunctionCall:
     given = block.get("input")
     if not isinstance(given, dict | str | None):
         given = json.dumps(given)  # no object: kept as text, for the answer to the model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nbagents.clients.call_ids import CallIds
@@ -37,7 +37,7 @@ REDACTED = "redacted"
 """The field of a thought that the service keeps to itself."""
 CITATIONS = "citations"
 CITED_CHARS = "cited_chars"
-"""The fields of an empty text behind a text with sources: these, and for how many characters before it they hold."""
+"""The fields of a text with sources: these, and for how many characters at its end they hold."""
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _BAD_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
@@ -114,7 +114,7 @@ def assistant_blocks(message: Message) -> list[Block]:
     cut = _unanswered_hosted(message) if message.interrupted else set()
     for content in message.contents:
         if isinstance(content, TextContent) and content.extra and CITATIONS in content.extra:
-            _cite(blocks, content)
+            blocks += _cited(content.text, content.extra)
         elif isinstance(content, TextContent | RefusalContent):
             if content.text.strip():
                 blocks.append(_text(content.text))
@@ -133,20 +133,14 @@ def _text(text: str) -> Block:
     return {"type": "text", "text": clean_text(text)}
 
 
-def _cite(blocks: list[Block], content: TextContent) -> None:
-    """Put the sources to the characters before them, which become a block of their own."""
-    assert content.extra is not None
-    cited, sources = content.extra.get(CITED_CHARS), content.extra[CITATIONS]
-    if not blocks or blocks[-1]["type"] != "text" or CITATIONS in blocks[-1] or not isinstance(cited, int):
-        return
-    text: str = blocks[-1]["text"]
-    start = max(len(text) - cited, 0)
-    if not text[start:].strip():
-        return
-    blocks.pop()
-    if text[:start].strip():
-        blocks.append(_text(text[:start]))
-    blocks.append({**_text(text[start:]), CITATIONS: sources})
+def _cited(text: str, extra: Mapping[str, Any]) -> list[Block]:
+    """The end of `text` that has sources is a block of its own."""
+    cited = extra.get(CITED_CHARS)
+    start = max(len(text) - cited, 0) if isinstance(cited, int) else 0
+    blocks = [_text(part) for part in (text[:start], text[start:]) if part.strip()]
+    if text[start:].strip():
+        blocks[-1][CITATIONS] = extra[CITATIONS]
+    return blocks
 
 
 def _thought(content: ReasoningContent) -> Block:
