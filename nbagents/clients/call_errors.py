@@ -26,6 +26,8 @@ from nbagents.core.secrets import redact_exception
 
 _SERVER_TEXT_SHOWN = 300
 _BODY_KEPT = 2_000
+NOT_ENDED_HERE = ("cancelled", "unfinished")
+"""Codes of replies that somebody else has ended or will end: sending the request again is not for us to decide."""
 _HALF_MASKED = re.compile(r"[^\s'\"]*\*{3,}[^\s'\"]*")
 _HTML = re.compile(r"^\s*<(?:!doctype|html|head|body)", re.I)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
@@ -98,6 +100,8 @@ def model_error(error: Exception, facts: CallFacts) -> NBAgentsError:
 
 def reported_error(reported: Any, facts: CallFacts) -> ModelError:
     """Return the error that the server reports in an `error` object, within a stream or instead of a reply."""
+    if isinstance(reported, dict) and (code := reported.get("code")) in NOT_ENDED_HERE:
+        return ModelError(f"{facts.host} gave no reply: {reported.get('message')}", code=str(code))
     status = 500
     if isinstance(reported, dict):
         code, kind = reported.get("code"), str(reported.get("type") or "")
@@ -175,6 +179,9 @@ def _kind_of(
     if status == 413:
         hint = "Send fewer or smaller images and files, shorten the conversation, or use a new session."
         return BadRequestError, f"The request is too large for {facts.host}", hint
+    if code == "previous_response_not_found":
+        hint = "A service keeps responses for a limited time. Begin a new session: agent.create_session()."
+        return BadRequestError, f"{facts.host} no longer has the conversation that this goes on from", hint
     if code == "context_length_exceeded" or any(words in said for words in _TOO_LONG):
         return BadRequestError, f"The conversation is too long for {facts.model!r}", "Shorten it, or use a new session."
     return BadRequestError, opening, "Sending it again cannot help: check the options and messages of the run."

@@ -70,7 +70,8 @@ class OutputItem:
         if self.kind != "function_call":
             return [content for content in hosted_contents(raw) if isinstance(content, HostedToolCall)]
         self._given_arguments = raw.get("arguments")
-        return [FunctionCall(_call_id(raw), str(raw.get("name") or "").strip(), index=self.number)]
+        waiting = "".join(self._arguments) or None
+        return [FunctionCall(_call_id(raw), str(raw.get("name") or "").strip(), waiting, index=self.number)]
 
     def say(self, kind: Said, part: Any, delta: Any) -> list[Content]:
         """Return the next piece of a part of a message."""
@@ -118,11 +119,11 @@ class OutputItem:
         return self.think(part, self._rest(part, whole))
 
     def argue(self, delta: Any) -> list[Content]:
-        """Return the next piece of the arguments of a call."""
+        """Return the next piece of the arguments of a call; it waits until the call has its name."""
         if not delta:
             return []
         self._arguments.append(_text(delta))
-        return [FunctionCall(None, "", delta, index=self.number)]
+        return [FunctionCall(None, "", delta, index=self.number)] if self._announced else []
 
     def argue_rest(self, whole: Any) -> list[Content]:
         """Return what is still missing of the arguments of a call; what is no object stays text."""

@@ -170,7 +170,8 @@ class ResponseReader:
         if raw["type"] in ("message", "reasoning"):
             here = [item for item in self._items if item.message_id == self._message_id]
             called = any(item.kind == "function_call" for item in here)
-            if not called and any(item.has_text for item in here):
+            speaks = any(item.kind == "message" and (item.has_text or not item.closed) for item in here)
+            if speaks and not called:
                 self._message_id = new_id("msg")
         number = len(self._items)
         item = OutputItem(raw, self._message_id, number, place if isinstance(place, int) else number)
