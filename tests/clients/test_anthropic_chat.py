@@ -8,6 +8,7 @@ import logging
 import pickle
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -390,9 +391,17 @@ async def test_a_server_that_falls_silent_is_a_timeout(raw_server: RawServer, mo
     assert isinstance(failure, ModelTimeoutError)
 
 
-async def test_what_follows_the_end_of_a_reply_is_not_waited_for(raw_server: RawServer) -> None:
-    raw_server.reply(*wire.stream(wire.text(0, "Hello")), end="stall")
-    assert (await asyncio.wait_for(ask(client_on(raw_server).as_agent(), "Hi", "streamed"), 10)).text == "Hello"
+@pytest.mark.parametrize("end", ["stall", "reset", "cut"])
+async def test_a_reply_that_is_whole_does_not_depend_on_what_follows(raw_server: RawServer, end: Any) -> None:
+    # The server breaks off when the text has been read: what it had sent by then is not lost with the connection.
+    read = threading.Event()
+    raw_server.reply(*wire.stream(wire.text(0, "Hello")), read, end=end)
+    async with client_on(raw_server).as_agent().run("Hi", stream=True) as stream:
+        async for update in stream:
+            if update.text:
+                read.set()
+        response = await asyncio.wait_for(stream.get_final_response(), 10)
+    assert (response.text, response.finish_reason) == ("Hello", "stop")
 
 
 # --- usage and cost
