@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from nbagents.clients import AnthropicChatClient as AnthropicChatClient
     from nbagents.clients import LocalChatClient as LocalChatClient
     from nbagents.clients import OpenAIChatClient as OpenAIChatClient
+    from nbagents.clients import OpenAIConversationThread as OpenAIConversationThread
     from nbagents.clients import OpenAIEmbeddingClient as OpenAIEmbeddingClient
     from nbagents.clients import OpenAIResponsesClient as OpenAIResponsesClient
+    from nbagents.clients import OpenAIResponseThread as OpenAIResponseThread
     from nbagents.clients import RecordedChatClient as RecordedChatClient
     from nbagents.clients import ScriptedChatClient as ScriptedChatClient
     from nbagents.clients import default_client as default_client
@@ -108,6 +110,8 @@ _HOMES = {
         "AnthropicChatClient",
         "LocalChatClient",
         "OpenAIChatClient",
+        "OpenAIConversationThread",
+        "OpenAIResponseThread",
         "OpenAIResponsesClient",
         "OpenAIEmbeddingClient",
         "RecordedChatClient",

@@ -15,6 +15,7 @@ __all__ = ["require"]
 pytest_plugins = [
     "tests.support.leaks",
     "tests.support.raw_server",
+    "tests.support.responses_server",
     "tests.support.servers",
     "tests.support.postgres",
     "tests.support.kernels",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from nbagents.clients.openai_chat import OpenAIChatClient as OpenAIChatClient
     from nbagents.clients.openai_embeddings import OpenAIEmbeddingClient as OpenAIEmbeddingClient
     from nbagents.clients.openai_responses import OpenAIResponsesClient as OpenAIResponsesClient
+    from nbagents.clients.openai_threads import OpenAIConversationThread as OpenAIConversationThread
+    from nbagents.clients.openai_threads import OpenAIResponseThread as OpenAIResponseThread
     from nbagents.clients.recorded import RecordedChatClient as RecordedChatClient
     from nbagents.clients.scripted import ScriptedChatClient as ScriptedChatClient
     from nbagents.clients.scripted import tool_call as tool_call
@@ -28,6 +30,8 @@ _HOMES = {
     "OpenAIChatClient": "openai_chat",
     "OpenAIResponsesClient": "openai_responses",
     "OpenAIEmbeddingClient": "openai_embeddings",
+    "OpenAIConversationThread": "openai_threads",
+    "OpenAIResponseThread": "openai_threads",
     "RecordedChatClient": "recorded",
     "ScriptedChatClient": "scripted",
     "choose_client": "default",

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nbagents.clients.call_errors import CallFacts
 from nbagents.clients.endpoints import ApiKey, Secret, TokenProvider
 from nbagents.clients.openai_base import OpenAIModelClient
+from nbagents.clients.openai_threads import (
+    CONVERSATION_PREFIX,
+    OpenAIConversationThread,
+    OpenAIResponseThread,
+    OpenAIThread,
+    create_conversation,
+)
 from nbagents.clients.responses_replies import ResponseReader
 from nbagents.clients.responses_tools import HostedTools, included
 from nbagents.clients.responses_wire import wire_input, wire_options, wire_tools
-from nbagents.core import ChatRequest
+from nbagents.core import AgentSession, ChatRequest, ChatResponseUpdate
 from nbagents.core.arguments import exact_arguments
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-CONVERSATION_PREFIX = "conv_"
-"""How the ids of conversations begin; others are those of responses."""
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _MERGED = ("text", "reasoning")
 
@@ -27,8 +34,9 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
     """Speaks Responses: to OpenAI, to Azure OpenAI, and to any server that is compatible.
 
     The service keeps the conversation: a turn, and the results of its calls, bring only what is new and the id of the
-    response before. With `stores_by_default=False`, or the option `store` False for one run, it keeps nothing: each
-    request brings every message once, and reasoning goes back encrypted.
+    response before, or with `conversations=True` that of the conversation. With `stores_by_default=False`, or the
+    option `store` False for one run, it keeps nothing: each request brings every message once, and reasoning goes back
+    encrypted.
 
     Options have their Chat Completions names. `stop`, `seed`, `logit_bias` and the penalties are unknown to Responses:
     they are an error at OpenAI and Azure, and other servers get them as they are. Functions are sent strict where their
@@ -53,6 +61,8 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         tokens_per_minute: tokens of input and output within any 60 seconds, shared in the same way.
         streaming: True or False for a server that can do only one of the two.
         stores_by_default: the service keeps the conversation, as it does unless it is told otherwise.
+        conversations: it keeps it as a conversation of its Conversations API, which can be added to and deleted as a
+            whole, instead of a chain of responses; a session without one gets one with its first request.
         reasoning_summary: ask for summaries of the model's reasoning: `"auto"`, `"concise"` or `"detailed"`.
 
     Raises:
@@ -65,7 +75,14 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
 
     path = "/responses"
     reply_is = "a response"
-    kept = (*OpenAIModelClient.kept, "retry_streams", "streaming", "stores_by_default", "reasoning_summary")
+    kept = (
+        *OpenAIModelClient.kept,
+        "retry_streams",
+        "streaming",
+        "stores_by_default",
+        "conversations",
+        "reasoning_summary",
+    )
     supports_service_sessions = True
 
     @exact_arguments()
@@ -87,6 +104,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         tokens_per_minute: int | None = None,
         streaming: bool | None = None,
         stores_by_default: bool = True,
+        conversations: bool = False,
         reasoning_summary: str | None = None,
     ) -> None:
         key = Secret(api_key)
@@ -108,7 +126,23 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         self.retry_streams = retry_streams
         self.streaming = streaming
         self.stores_by_default = stores_by_default
+        self.conversations = conversations
         self.reasoning_summary = reasoning_summary
+
+    def service_thread(self, session: AgentSession) -> OpenAIThread:
+        """Return the door to the messages of `session` at the service: a conversation, or a chain of responses."""
+        return (OpenAIConversationThread if self.conversations else OpenAIResponseThread)(session, self)
+
+    def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
+        """Yield the reply; where the service is to keep it in a conversation and there is none yet, make that first."""
+        begins = self.conversations and request.conversation_id is None and self._stores(request)
+        return self._in_new_conversation(request) if begins else super().generate(request)
+
+    async def _in_new_conversation(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
+        request = replace(request, conversation_id=await create_conversation(self))
+        async with aclosing(super().generate(request)) as updates:
+            async for update in updates:
+                yield update
 
     def _reader(self, request: ChatRequest) -> ResponseReader:
         conversation = request.conversation_id

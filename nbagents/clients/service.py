@@ -128,7 +128,7 @@ class ServiceClient:
         facts = CallFacts(str((body or {}).get("model") or ""), opened.host, opened.package, expected="JSON")
         with _as_ours(opened, lambda: facts):
             answer = await send(opened, method, path, **form)
-        if isinstance(answer, str):
+        if isinstance(answer, str) and (answer or method != "DELETE"):  # what is gone has nothing to tell
             raise invalid_reply("something that is no JSON" if answer else "nothing", answer, facts)
         return answer
 

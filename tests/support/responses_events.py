@@ -177,7 +177,7 @@ class Service:
         known = body.get("previous_response_id")
         if known is not None and known not in self._stored:
             return f"previous_response_not_found: {known}"
-        return next(_faults(body, self._stored.get(known or "", [])), None)
+        return next(faults(body, self._stored.get(known or "", [])), None)
 
     def as_chat(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return a request, with what it goes on from, by the names of Chat Completions."""
@@ -192,7 +192,7 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def _faults(body: dict[str, Any], before: list[Item]) -> Iterator[str]:
+def faults(body: dict[str, Any], before: list[Item]) -> Iterator[str]:
     try:
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:
