@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbagents import Agent, AgentSession, AnthropicChatClient, Message, tool
+from nbagents import Agent, AgentSession, AnthropicChatClient, Message, OpenAIChatClient, tool
 from nbagents.clients.anthropic_replies import MessageReader
 from nbagents.clients.server_events import EventReader
 from nbagents.core.content import (
@@ -284,6 +284,27 @@ async def test_a_reply_that_pauses_for_ever_ends(raw_server: RawServer) -> None:
     response = await ask(Agent(client, tools=[client.get_code_interpreter_tool()]), "Go", "plain")
     assert response.finish_reason == "pause_turn"
     assert len(raw_server.requests) == 11
+
+
+@both_modes
+async def test_a_conversation_goes_on_at_another_provider_and_comes_back(raw_server: RawServer, mode: Mode) -> None:
+    blocks = [thought("Hm.", "sig1"), text("I look."), SEARCH, FOUND, use("toolu_1", "now")]
+    play(raw_server, mode, *blocks, reason="tool_use")
+    play(raw_server, mode, text("Noon", citations=[{"cited_text": "12"}]))
+    agent = agent_on(raw_server, now)
+    session = agent.create_session()
+    await ask(agent, "Time?", mode, session)
+    raw_server.strict = True
+    raw_server.reply_calls(("call_1", "now", {}))
+    raw_server.reply_text("Still noon")
+    other = Agent(OpenAIChatClient("m", base_url=raw_server.base_url, max_retries=0), tools=[now])
+    assert (await ask(other, "And now?", mode, session)).text == "Still noon"
+    raw_server.strict = False
+    play(raw_server, mode, text("Bye."))
+    assert (await ask(agent, "Bye", mode, session)).text == "Bye."
+    turns = last_turns(raw_server)
+    assert turns[1] == ("assistant", blocks)
+    assert [block["type"] for _, turn in turns[4:7] for block in turn] == ["text", "tool_use", "tool_result"]
 
 
 # --- how replies end
