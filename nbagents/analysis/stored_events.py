@@ -39,7 +39,8 @@ _ALWAYS_THERE: dict[str, frozenset[str]] = {
 
 _NAMES = frozenset(
     {
-        *("agent", "agent_id", "session_id", "parent_run_id", "model", "provider", "request_id", "finish_reason"),
+        *("agent", "agent_id", "session_id", "parent_run_id", "parent_call_id", "model", "provider", "host"),
+        *("request_id", "finish_reason"),
         *("tool_id", "call_id", "id", "error_type", "status", "name", "kind", "stop_reason", "thumbs"),
     }
 )
@@ -97,10 +98,10 @@ def _read_out_message(message: Message, texts: set[str]) -> dict[str, Any]:
     if message.extra:
         _collect(record, texts)
         return record
+    if len(message.contents) == 1 and type(piece := message.contents[0]) is TextContent and not piece.extra:
+        texts.add(piece.text)  # most of them
+        return record
     for piece, written in zip(message.contents, record["contents"], strict=True):
-        if type(piece) is TextContent and not piece.extra:
-            texts.add(piece.text)
-            continue
         _collect(written, texts)
         if piece.extra:
             texts.update(piece.extra)

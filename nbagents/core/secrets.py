@@ -82,9 +82,7 @@ def _quick_signs() -> tuple[re.Pattern[str], re.Pattern[str]]:
     return prefixed, labels
 
 
-_SIGNS = ("AIza", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "eyJ", "PRIVATE KEY")
-_GITHUB_SIGNS = ("gho_", "ghp_", "ghs_", "ghu_", "ghr_")
-"""The same, word by word: one pattern of all of them takes many times as long."""
+_GITHUB = ("gho_", "ghp_", "ghs_", "ghu_", "ghr_")
 
 
 def register_secret(value: str | bytes | None) -> None:
@@ -145,17 +143,30 @@ def may_hold_secret(text: str) -> bool:
     low = text.lower()
     if not low.isascii():  # letters that stand for others where case does not matter
         low = low.replace("ſ", "s").replace("ı", "i").replace("\u0307", "")
-    if ("secret" in low or "passw" in low or "bearer" in low or "basic" in low or "authorization" in low) or (
-        "://" in text and "@" in text
-    ):
+    if "secret" in low or "passw" in low or "bearer" in low or "basic" in low:
+        return True
+    if ("z" in low and "authorization" in low) or ("@" in text and "://" in text):
         return True
     prefixed, labels = _quick_signs()
-    if ("key" in low or "token" in low) and labels.search(low):
+    if "k" in low and ("key" in low or "token" in low) and labels.search(low):
         return True
-    prefix = "k-" in text or "k_" in text or "hf" in text or "xai" in text or "ghp" in text
-    if prefix and prefixed.search(text):
+    prefix = ("-" in text and "k-" in text) or ("_" in text and "k_" in text) or "hf" in text or "ghp" in text
+    if (prefix or ("x" in text and "xai" in text)) and prefixed.search(text):
         return True
-    return any(map(text.__contains__, _SIGNS)) or ("gh" in text and any(map(text.__contains__, _GITHUB_SIGNS)))
+    return _has_sign(text)
+
+
+def _has_sign(text: str) -> bool:
+    """Whether a word of one of the patterns is there; to look for one character first takes a tenth of the time."""
+    return (
+        ("J" in text and "eyJ" in text)
+        or ("K" in text and ("AKIA" in text or "PRIVATE KEY" in text))
+        or ("I" in text and ("AIza" in text or "ASIA" in text))
+        or ("x" in text and "xox" in text)
+        or ("-" in text and "glpat-" in text)
+        or ("_" in text and "github_pat_" in text)
+        or ("gh" in text and any(sign in text for sign in _GITHUB))
+    )
 
 
 def known_secrets() -> int:
