@@ -1,12 +1,15 @@
-"""The OpenAI client against two servers written by others: their faults give the right outcome, and they find none."""
+"""The OpenAI clients against two servers written by others: their faults give the right outcome, and they find none."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
-from nbagents import Agent, OpenAIChatClient, run_log
+from nbagents import Agent, OpenAIChatClient, OpenAIResponsesClient, run_log
 from nbagents.core.errors import (
     ConnectionFailedError,
     IncompleteStreamError,
@@ -29,9 +32,24 @@ def get_weather(city: str) -> str:
     return f"{city}: sunny"
 
 
-def agent_at(server: Any, tools: Any = (), model: str = "gpt-4o-mini", **settings: Any) -> Agent:
-    client = OpenAIChatClient(model, base_url=server.base_url, api_key="k", **{"max_retries": 0, **settings})
-    return Agent(client, tools=list(tools))
+@dataclass(frozen=True)
+class Api:
+    """One of OpenAI's APIs, and how many chunks its streams have before the first one with text."""
+
+    client: Callable[..., Any]
+    opening: int
+
+    def __call__(self, server: Any, tools: Any = (), model: str = "gpt-4o-mini", **settings: Any) -> Agent:
+        client = self.client(model, base_url=server.base_url, api_key="k", **{"max_retries": 0, **settings})
+        return Agent(client, tools=list(tools))
+
+
+APIS = {"chat": Api(OpenAIChatClient, 1), "responses": Api(partial(OpenAIResponsesClient, stores_by_default=False), 4)}
+
+
+@pytest.fixture(params=APIS)
+def agent_at(request: pytest.FixtureRequest) -> Api:
+    return APIS[request.param]
 
 
 def reply(text: str = "Still here") -> dict[str, Any]:
@@ -57,9 +75,9 @@ def break_stream(server: LLMock, fault: dict[str, Any], *, after_chunks: int) ->
 
 @each_stream_fault
 async def test_llmock_breaks_a_stream_that_has_shown_text(
-    llmock: LLMock, fault: dict[str, Any], kind: type[Exception]
+    agent_at: Api, llmock: LLMock, fault: dict[str, Any], kind: type[Exception]
 ) -> None:
-    break_stream(llmock, fault, after_chunks=3)
+    break_stream(llmock, fault, after_chunks=agent_at.opening + 2)
     agent = agent_at(llmock, timeout=1.0, max_retries=2)
     session = agent.create_session()
     error = await fails(agent, "Count", "streamed", session)
@@ -71,7 +89,7 @@ async def test_llmock_breaks_a_stream_that_has_shown_text(
 
 @each_stream_fault
 async def test_llmock_breaks_a_stream_before_any_text_and_is_asked_again(
-    llmock: LLMock, fault: dict[str, Any], kind: type[Exception]
+    agent_at: Api, llmock: LLMock, fault: dict[str, Any], kind: type[Exception]
 ) -> None:
     break_stream(llmock, fault, after_chunks=1)
     response = await ask(agent_at(llmock, timeout=1.0, max_retries=2), "Count", "streamed")
@@ -90,7 +108,9 @@ def assert_flawless(server: LLMock) -> None:
 
 @both_modes
 @pytest.mark.parametrize(("status", "kind"), [(500, ServerError), (503, ServerError), (429, RateLimitError)])
-async def test_llmock_fails_for_good(llmock: LLMock, mode: Mode, status: int, kind: type[Exception]) -> None:
+async def test_llmock_fails_for_good(
+    agent_at: Api, llmock: LLMock, mode: Mode, status: int, kind: type[Exception]
+) -> None:
     llmock.scenario([{"type": "fail", "status": status}, reply()])
     agent = agent_at(llmock)
     session = agent.create_session()
@@ -100,7 +120,7 @@ async def test_llmock_fails_for_good(llmock: LLMock, mode: Mode, status: int, ki
 
 
 @both_modes
-async def test_llmock_asks_to_wait_and_is_obeyed(llmock: LLMock, mode: Mode) -> None:
+async def test_llmock_asks_to_wait_and_is_obeyed(agent_at: Api, llmock: LLMock, mode: Mode) -> None:
     llmock.scenario([{"type": "fail", "status": 429, "retry_after": 1, "times": 1}, reply("Hello")])
     response = await ask(agent_at(llmock, max_retries=2), "Hi", mode)
     assert response.text == "Hello"
@@ -111,14 +131,14 @@ async def test_llmock_asks_to_wait_and_is_obeyed(llmock: LLMock, mode: Mode) -> 
 
 
 @both_modes
-async def test_llmock_fails_twice_and_is_asked_again(llmock: LLMock, mode: Mode) -> None:
+async def test_llmock_fails_twice_and_is_asked_again(agent_at: Api, llmock: LLMock, mode: Mode) -> None:
     llmock.scenario([{"type": "fail", "status": 500, "times": 2}, reply("Hello")])
     assert (await ask(agent_at(llmock, max_retries=2), "Hi", mode)).text == "Hello"
     assert_flawless(llmock)
 
 
 @both_modes
-async def test_llmock_calls_a_tool(llmock: LLMock, mode: Mode) -> None:
+async def test_llmock_calls_a_tool(agent_at: Api, llmock: LLMock, mode: Mode) -> None:
     call = {"name": "get_weather", "arguments": {"city": "Paris"}}
     llmock.scenario([{"type": "reply", "tool_calls": [call, {**call, "arguments": {"city": "Oslo"}}]}, reply("Fine")])
     response = await ask(agent_at(llmock, [get_weather]), "Weather?", mode)
@@ -131,7 +151,7 @@ async def test_llmock_calls_a_tool(llmock: LLMock, mode: Mode) -> None:
 
 @both_modes
 @pytest.mark.parametrize("kind", ["malformed_arguments", "unknown_tool"])
-async def test_llmock_makes_a_bad_call_and_reads_why(llmock: LLMock, mode: Mode, kind: str) -> None:
+async def test_llmock_makes_a_bad_call_and_reads_why(agent_at: Api, llmock: LLMock, mode: Mode, kind: str) -> None:
     call = {"name": "get_weather", "arguments": {"city": "Paris"}}
     made = {"type": "reply", "tool_calls": [call]}
     llmock.scenario([{"type": "tool_fault", "kind": kind}, made, reply("Sorry"), reply()])
@@ -146,10 +166,11 @@ async def test_llmock_makes_a_bad_call_and_reads_why(llmock: LLMock, mode: Mode,
 
 
 @both_modes
-async def test_aimock_answers(aimock: AIMock, mode: Mode) -> None:
+async def test_aimock_answers(agent_at: Api, aimock: AIMock, mode: Mode) -> None:
     response = await ask(agent_at(aimock), "say hello", mode)
     assert response.text == "Hello from the mock model, in a few streamed pieces."
-    assert response.usage is not None
+    # Of Responses it reports zeros, which nobody has: they count as nothing.
+    assert (response.usage is not None) is (agent_at is APIS["chat"])
     (entry,) = aimock.journal()
     assert entry["body"].get("stream", False) is (mode == "streamed")
 
@@ -163,7 +184,9 @@ async def test_aimock_answers(aimock: AIMock, mode: Mode) -> None:
         ("two cities", "Paris is sunny and Oslo is wet.", ["Paris: sunny", "Oslo: sunny"]),
     ],
 )
-async def test_aimock_calls_tools(aimock: AIMock, mode: Mode, prompt: str, answer: str, results: list[str]) -> None:
+async def test_aimock_calls_tools(
+    agent_at: Api, aimock: AIMock, mode: Mode, prompt: str, answer: str, results: list[str]
+) -> None:
     response = await ask(agent_at(aimock, [add, get_weather]), prompt, mode)
     assert response.text.splitlines()[-1] == answer
     assert [result.result for message in response.messages for result in message.results] == results
@@ -172,7 +195,7 @@ async def test_aimock_calls_tools(aimock: AIMock, mode: Mode, prompt: str, answe
 
 
 @both_modes
-async def test_aimock_reasons(aimock: AIMock, mode: Mode) -> None:
+async def test_aimock_reasons(agent_at: Api, aimock: AIMock, mode: Mode) -> None:
     response = await ask(agent_at(aimock, model="o4-mini"), "think first", mode)
     assert response.text == "Four."
     thoughts = [c.text for c in response.messages[0].contents if c.type == "reasoning"]
@@ -180,7 +203,7 @@ async def test_aimock_reasons(aimock: AIMock, mode: Mode) -> None:
 
 
 @both_modes
-async def test_aimock_is_busy_once(aimock: AIMock, mode: Mode) -> None:
+async def test_aimock_is_busy_once(agent_at: Api, aimock: AIMock, mode: Mode) -> None:
     response = await ask(agent_at(aimock, max_retries=1), "busy once", mode)
     assert response.text == "Back again."
     (retried,) = (event for event in run_log().get(response.run_id).events if event.name == "llm.retried")
@@ -188,7 +211,7 @@ async def test_aimock_is_busy_once(aimock: AIMock, mode: Mode) -> None:
 
 
 @both_modes
-async def test_aimock_breaks_down(aimock: AIMock, mode: Mode) -> None:
+async def test_aimock_breaks_down(agent_at: Api, aimock: AIMock, mode: Mode) -> None:
     agent = agent_at(aimock)
     session = agent.create_session()
     assert type(await fails(agent, "break down", mode, session)) is ServerError
