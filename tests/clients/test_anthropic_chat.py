@@ -195,6 +195,21 @@ def test_a_closed_client_and_a_wrong_factory_are_clear_errors(raw_server: RawSer
             AnthropicChatClient("m", client=given).as_agent().run_sync("Hi")
 
 
+@pytest.mark.parametrize("end", ["clean", "stall"])
+def test_nothing_is_left_open_at_the_end_of_a_loop(raw_server: RawServer, no_leaks: None, end: Any) -> None:
+    raw_server.reply(wire.start(), *wire.text(0, "Hello"), *([] if end == "stall" else wire.end()), end=end)
+    agent = client_on(raw_server).as_agent()
+
+    async def leave_a_stream() -> None:
+        async for update in agent.run("Hi", stream=True):
+            if update.text:
+                break
+
+    for _ in range(2):
+        asyncio.run(leave_a_stream())
+    raw_server.wait_until(lambda: raw_server.open_connections == 0)
+
+
 def test_limits_of_the_client_hold(raw_server: RawServer) -> None:
     client = client_on(raw_server, max_concurrency=1, requests_per_minute=60, tokens_per_minute=99_999)
     assert client.limits is not None
