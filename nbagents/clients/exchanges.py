@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nbagents.core import ChatRequest, ChatResponseUpdate, HostedTool, Message
+from nbagents.core.callables import depth_of_caller
 from nbagents.core.content import (
     Content,
     DataContent,
@@ -40,6 +41,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _STREAMED = {"text": "text", "reasoning": "text", "refusal": "text", "function_call": "arguments"}
 _DIFF_LINES = 30
 _DIFF_WIDTH = 100
+
+_BEGINNING = b'{"key": "'  # of each line that is written
 
 _writing = threading.Lock()
 
@@ -104,8 +107,23 @@ class Recording:
         self.path = path
 
     def exchanges(self) -> list[Exchange]:
-        """Read the file, in order; lines that are no exchange are passed over with a warning."""
-        return [exchange for _, exchange in self._lines() if exchange is not None]
+        """Read the file, in order; lines that are no exchange are passed over with one warning.
+
+        Raises:
+            ConfigurationError: the file is no recording, or a newer version wrote it.
+        """
+        lines = self._lines()
+        odd = [line for line in lines if line.exchange is None]
+        if odd and len(odd) == len(lines) and not odd[0].is_torn:
+            raise ConfigurationError(
+                f"{self.path} is no recording: its line {odd[0].number} is no exchange.",
+                hint="Record into a file of its own; nothing was written into this one.",
+            )
+        if odd:
+            more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+            said = f"{self.path}, line {odd[0].number}{more} is no exchange and was passed over: {odd[0].fault}"
+            warnings.warn(said, stacklevel=depth_of_caller())
+        return [line.exchange for line in lines if line.exchange is not None]
 
     def add(self, exchange: Exchange) -> None:
         """Write `exchange` behind the others; a torn last line stays a line of its own."""
@@ -122,43 +140,41 @@ class Recording:
         """Take out the exchanges of one request."""
         with _writing:
             lines = self._lines()
-            kept = [line for line, exchange in lines if exchange is None or exchange.key != key]
+            kept = [line.text for line in lines if line.exchange is None or line.exchange.key != key]
             if len(kept) < len(lines):
                 new = self.path.with_name(f"{self.path.name}.new")
                 new.write_bytes(b"".join(line + b"\n" for line in kept))
                 new.replace(self.path)
 
-    def _lines(self) -> list[tuple[bytes, Exchange | None]]:
+    def _lines(self) -> list[_Line]:
         if not self.path.exists():
             return []
-        found: list[tuple[bytes, Exchange | None]] = []
-        odd: list[tuple[int, ValueError]] = []
-        lines = self.path.read_bytes().split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                found.append((line, Exchange.from_line(line)))
-            except ConfigurationError:
-                raise
-            except ValueError as error:
-                odd.append((number, error))
-                found.append((line, None))
-        if odd and len(odd) == len(found) and not _is_torn(lines):
-            raise ConfigurationError(
-                f"{self.path} is no recording: its line {odd[0][0]} is no exchange.",
-                hint="Record into a file of its own; nothing was written into this one.",
-            )
-        if odd:
-            number, why = odd[0]
-            more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
-            warnings.warn(f"{self.path}, line {number}{more} is no exchange and was passed over: {why}", stacklevel=4)
-        return found
+        texts = enumerate(self.path.read_bytes().split(b"\n"), start=1)
+        return [_Line.read(number, text) for number, text in texts if text.strip()]
 
 
-def _is_torn(lines: Sequence[bytes]) -> bool:
-    """Whether all that is there is the beginning of one exchange, as a program that was killed leaves it."""
-    return len(lines) == 1 and lines[0].startswith(b'{"key": ')
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the file that is not blank; without an exchange it has a fault."""
+
+    number: int
+    text: bytes
+    exchange: Exchange | None
+    fault: str = ""
+
+    @classmethod
+    def read(cls, number: int, text: bytes) -> _Line:
+        try:
+            return cls(number, text, Exchange.from_line(text))
+        except ConfigurationError:
+            raise
+        except ValueError as error:
+            return cls(number, text, None, str(error))
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether it is the beginning of an exchange, as a program that was killed leaves it."""
+        return self.text.startswith(_BEGINNING) or _BEGINNING.startswith(self.text)
 
 
 def normal_request(request: ChatRequest, model: str | None) -> dict[str, Any]:

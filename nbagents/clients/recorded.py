@@ -32,7 +32,7 @@ class RecordedChatClient(BaseChatClient):
         timing: let the pieces of a replayed stream come as slowly as they were recorded.
 
     Raises:
-        ConfigurationError: an unknown mode, no client to record, or no file to replay.
+        ConfigurationError: an unknown mode, no client to record, no file to replay, or a file that is no recording.
 
     Example:
         >>> from nbagents import ScriptedChatClient

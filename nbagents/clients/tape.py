@@ -40,7 +40,7 @@ class Tape:
         replayed: replies that it has given from the file.
 
     Raises:
-        ConfigurationError: an unknown mode.
+        ConfigurationError: an unknown mode, or a file that is no recording.
     """
 
     def __init__(self, path: str | Path, mode: RecordingMode = "auto", *, timing: bool = False) -> None:
@@ -171,7 +171,7 @@ def recording(path: str | Path, mode: RecordingMode = "auto", *, timing: bool = 
         The `Tape`, with the counts `recorded` and `replayed`.
 
     Raises:
-        ConfigurationError: an unknown mode, or no file to replay.
+        ConfigurationError: an unknown mode, no file to replay, or a file that is no recording.
 
     Example:
         >>> from nbagents import Agent, ScriptedChatClient

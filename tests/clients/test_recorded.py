@@ -455,16 +455,37 @@ def test_a_file_that_is_no_recording_is_refused_and_left_alone(path, foreign):
     assert path.read_text() == foreign
 
 
-def test_what_was_torn_when_it_was_all_there_was_is_passed_over(path):
-    path.write_bytes(b'{"key": "0123')
+@pytest.mark.parametrize("mode", ["auto", "record", "replay"])
+def test_a_file_of_another_kind_is_refused_in_every_mode_and_without_a_warning(path, mode, recwarn):
+    path.write_text("\n" + "import this\n" * 169)
+    with pytest.raises(ConfigurationError, match="is no recording: its line 2 "):
+        RecordedChatClient(path, ScriptedChatClient(["b"]), mode)
+    assert path.read_text().startswith("\nimport this\n")
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("left", [b'{"k', b'{"key": "0123'])
+def test_what_was_torn_when_it_was_all_there_was_is_passed_over(path, left):
+    """C77, for recordings: killed while the very first reply was written, which is then recorded again."""
+    path.write_bytes(left)
     with pytest.warns(UserWarning, match="line 1 is no exchange"):
         client = RecordedChatClient(path, ScriptedChatClient(["b"]))
     client.as_agent().run_sync("first")
-    assert path.read_bytes().startswith(b'{"key": "0123\n')
+    assert path.read_bytes().startswith(left + b"\n")
+    with pytest.warns(UserWarning, match="line 1 is no exchange"):
+        assert RecordedChatClient(path).as_agent().run_sync("first").text == "b"
 
 
-def test_lines_that_are_passed_over_are_told_of_once(path, recwarn):
+def test_an_empty_file_becomes_a_recording(path):
+    path.write_text("\n")
+    record(path, ["a"], lambda agent: agent.run_sync("first"))
+    assert RecordedChatClient(path).as_agent().run_sync("first").text == "a"
+
+
+@pytest.mark.parametrize("mode", ["auto", "record"])
+def test_lines_that_are_passed_over_are_told_of_once_at_the_users_line(path, mode, recwarn):
     record(path, ["a"], lambda agent: agent.run_sync("first"))
     path.write_bytes(path.read_bytes() + b"one\ntwo\nthree\n")
-    RecordedChatClient(path)
-    assert [str(one.message).count("(and 2 more)") for one in recwarn] == [1]
+    record(path, ["b"], lambda agent: agent.run_sync("first"), mode)
+    assert [str(one.message).count("line 2 (and 2 more)") for one in recwarn] == [1]
+    assert recwarn.list[0].filename == __file__
