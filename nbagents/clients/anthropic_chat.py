@@ -48,7 +48,8 @@ class AnthropicChatClient(ModelClient[MessageReader]):
         thinking: how the model thinks, in the service's words, such as `{"type": "adaptive", "display": "summarized"}`;
             it goes before what `reasoning_effort` means.
         cache: True has the service keep tools, system prompt and conversation in its cache, for 5 minutes or as long as
-            `5m` or `1h` says: reading them again is cheap, writing them costs more.
+            `5m` or `1h` says: reading them again is cheap, writing them costs more. (The price table knows what it
+            costs to write for 5 minutes.)
         max_retries: how often a request that failed before anything was shown is sent again.
         retry_streams: send it again also after that; what was shown is taken back (`retracts` of an update).
         timeout: seconds without a byte after which a request fails; 600 by default, 5 for the connection.

@@ -81,6 +81,7 @@ class MessageReader:
         self._response_id: str | None = None
         self._model: str | None = None
         self._open: dict[Any, _OpenBlock] = {}
+        self._hosted: dict[str, str] = {}
 
     def read_chunk(self, chunk: Any) -> ChatResponseUpdate | None:
         """Return the increment that an event is; None if it holds nothing.
@@ -206,9 +207,11 @@ class MessageReader:
         if kind == "tool_use":
             return [_call(block, index, whole=whole)]
         if kind in _HOSTED_CALLS:
-            return [] if whole else [_hosted_call(block, None)]
+            made = _hosted_call(block, None)
+            self._hosted[made.id] = made.kind
+            return [] if whole else [made]
         if str(kind).endswith(_RESULT):
-            return [_hosted_result(block)]
+            return [_hosted_result(block, self._hosted)]
         return []
 
     def _delta(self, chunk: Mapping[str, Any]) -> list[Content]:
@@ -292,8 +295,8 @@ def _hosted_call(block: Mapping[str, Any], arguments: Any) -> HostedToolCall:
     return HostedToolCall(ours, str(block["id"]), arguments, name, block.get("server_name"), extra=extra)
 
 
-def _hosted_result(block: Mapping[str, Any]) -> HostedToolResult:
-    kind = block["type"]
+def _hosted_result(block: Mapping[str, Any], kinds: Mapping[str, str]) -> HostedToolResult:
+    kind, id = block["type"], str(block["tool_use_id"])
     of = kind.removesuffix(_RESULT)
     more = {name: value for name, value in block.items() if name not in ("type", "tool_use_id", "content")}
     result = block.get("content")
@@ -301,8 +304,8 @@ def _hosted_result(block: Mapping[str, Any]) -> HostedToolResult:
     if block.get("is_error"):
         error = error or "The tool failed."
     return HostedToolResult(
-        _HOSTED_KINDS.get(of, of),
-        str(block["tool_use_id"]),
+        kinds.get(id) or _HOSTED_KINDS.get(of, of),  # the call may stand in an earlier reply
+        id,
         result,
         error=str(error) if error else None,
         extra={BLOCK_TYPE: kind, **more},
