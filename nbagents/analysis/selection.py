@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Protocol, TypedDict, runtime_checkable
@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypedDict, runtime_checkable
 from nbagents.analysis.facts import RunFacts
 from nbagents.analysis.queries import RunQuery, RunSource
 from nbagents.analysis.stores import stored_records
+from nbagents.analysis.unknown_ids import warn_of_unknown_ids
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.notes import HasRunId
 from nbagents.core.run import STATUS_OF_STOP_REASON
@@ -69,8 +70,7 @@ def chosen_runs(selection: Selection, filters: Filters) -> Iterator[RunFacts]:
     Raises:
         ConfigurationError: a filter that there is not, or a value that it cannot have.
     """
-    query, source, models, tags = _query(selection, filters)
-    return _read(query, source, models, tags)
+    return _read(_request(selection, filters))
 
 
 def whole_sessions(selection: Selection, filters: Filters) -> tuple[Iterator[RunFacts], Collection[str] | None]:
@@ -81,11 +81,11 @@ def whole_sessions(selection: Selection, filters: Filters) -> tuple[Iterator[Run
     Raises:
         ConfigurationError: a filter that there is not, or a value that it cannot have.
     """
-    query, source, models, tags = _query(selection, filters)
-    if (query, models, tags) == (RunQuery(), None, {}):
-        return _read(query, source, None, {}), None
-    chosen = {run.run_id: run.session_id for run in _read(query, source, models, tags)}
-    return _read(RunQuery(session_ids=set(chosen.values())), source, None, {}), chosen.keys()
+    request = _request(selection, filters)
+    if request == _Request(RunQuery(), request.source):
+        return _read(request), None
+    chosen = {run.run_id: run.session_id for run in _read(request)}
+    return _read(_Request(RunQuery(session_ids=set(chosen.values())), request.source)), chosen.keys()
 
 
 def check_filters(filters: Mapping[str, Any]) -> None:
@@ -99,19 +99,38 @@ def check_filters(filters: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"There is no filter {name!r}.", hint=_nearest(name, FILTERS))
 
 
-def _read(
-    query: RunQuery, source: RunSource | None, models: Collection[str] | None, tags: Mapping[str, list[TagValue]]
-) -> Iterator[RunFacts]:
-    for record in stored_records(query, source):
+@dataclass(frozen=True)
+class _Request:
+    """Which runs are wanted.
+
+    Attributes:
+        query: what can be asked of a store.
+        source: which one.
+        models: what is left to be checked: models.
+        tags: and tags.
+        asked: ids that somebody has named, so that they should be there.
+    """
+
+    query: RunQuery
+    source: RunSource | None
+    models: Collection[str] | None = None
+    tags: Mapping[str, list[TagValue]] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+
+
+def _read(request: _Request) -> Iterator[RunFacts]:
+    missing = set(request.asked)
+    for record in stored_records(request.query, request.source):
         run = RunFacts(record)
-        if (models is None or _has_model(run, models)) and _has_tags(run, tags):
+        if missing:
+            missing -= {run.run_id, run.session_id}
+        if (request.models is None or _has_model(run, request.models)) and _has_tags(run, request.tags):
             yield run
+    if missing:
+        warn_of_unknown_ids(missing, request.source)
 
 
-def _query(
-    selection: Selection, filters: Filters
-) -> tuple[RunQuery, RunSource | None, Collection[str] | None, Mapping[str, list[TagValue]]]:
-    """Return what can be asked of a store, which one, and what is left to be checked."""
+def _request(selection: Selection, filters: Filters) -> _Request:
     check_filters(filters)
     source = selection if isinstance(selection, RunSource) else None
     query = RunQuery(
@@ -122,9 +141,17 @@ def _query(
         since=_moment("since", filters.get("since")),
         until=_moment("until", filters.get("until")),
     )
+    asked = {*(query.run_ids or ()), *(query.session_ids or ())}
     if source is None and selection is not None:
-        query = replace(query, ids={found for item in _items(selection) for found in _ids(item)})
-    return query, source, _names("model", filters.get("model")), _tags(filters.get("tag"))
+        chosen: set[str] = set()
+        for item in _items(selection):
+            found = set(_ids(item))
+            chosen |= found
+            if not isinstance(item, AgentSession):  # which may have no run yet
+                asked |= found
+        query = replace(query, ids=chosen)
+    models, tags = _names("model", filters.get("model")), _tags(filters.get("tag"))
+    return _Request(query, source, models, tags, frozenset(asked))
 
 
 def _items(selection: Any) -> Iterable[Any]:

@@ -76,10 +76,14 @@ def caller(depth: int) -> FrameType:
     return sys._getframe(depth + 1)
 
 
+_NOT_THE_USERS = ("nbagents.", "tqdm.", "contextlib")
+"""Beginnings of the names of modules that stand between a line of the user and one of this package."""
+
+
 def depth_of_caller() -> int:
     """Return the `stacklevel` of a warning, in the function that asks, that shows the line outside this package."""
     depth = 1
-    while caller(depth).f_globals.get("__name__", "").startswith("nbagents."):
+    while caller(depth).f_globals.get("__name__", "").startswith(_NOT_THE_USERS):
         depth += 1
     return depth
 

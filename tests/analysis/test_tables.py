@@ -345,7 +345,6 @@ async def test_filters_take_ids_responses_sessions_and_lists() -> None:
         ([third, first], [ids[0], ids[2]]),
         ([trip, third], ids),
         (runs_df().run_id, ids),
-        ("nothing of this name", []),
     ):
         assert runs_df(selection).run_id.tolist() == expected
     assert runs_df(run_id=ids[:2]).run_id.tolist() == ids[:2]
