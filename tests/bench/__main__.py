@@ -11,42 +11,11 @@ import os
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
-ROUNDS = 7
-BRIEF = "You are a helpful assistant."
-Work = Callable[[], Awaitable[object]]
-
-
-@dataclass
-class Row:
-    name: str
-    floor: str
-    target: str
-    floor_s: float
-    ours_s: float
-
-    def __str__(self) -> str:
-        ratio = self.ours_s / self.floor_s
-        times = f"{self.floor_s * 1e6:10.1f} {self.ours_s * 1e6:10.1f}"
-        return f"{self.name:28} {self.floor:26} {times} {ratio:7.2f}x  {self.target}"
-
-
-async def cpu_of(work: Work, times: int, units: int = 1) -> float:
-    started = time.process_time()
-    for _ in range(times):
-        await work()
-    return (time.process_time() - started) / times / units
-
-
-async def compare(name: str, floor: str, target: str, base: Work, ours: Work, times: int, units: int = 1) -> Row:
-    """Let the two take turns and return the medians."""
-    await cpu_of(base, max(times // 5, 1)), await cpu_of(ours, max(times // 5, 1))
-    rounds = [(await cpu_of(base, times, units), await cpu_of(ours, times, units)) for _ in range(ROUNDS)]
-    return Row(name, floor, target, *(statistics.median(column) for column in zip(*rounds, strict=True)))
+from tests.bench.compare import ROUNDS, Row, compare
+from tests.bench.over_http import over_http
 
 
 def import_cpu(line: str) -> float:
@@ -60,39 +29,6 @@ def imports() -> Row:
     rounds = [(import_cpu("import openai"), import_cpu(ours)) for _ in range(ROUNDS)]
     medians = (statistics.median(column) for column in zip(*rounds, strict=True))
     return Row("import", "import openai", "<= 0.35", *medians)
-
-
-async def over_http(port: int) -> list[Row]:
-    from openai import AsyncOpenAI
-
-    from nbagents import Agent, OpenAIChatClient
-
-    tokens = 2_000
-    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="bench", max_retries=0) as client:
-        asked = [{"role": "system", "content": BRIEF}, {"role": "user", "content": "Tell me something."}]
-
-        async def floor_stream() -> None:
-            stream = await client.chat.completions.create(model=f"text-{tokens}", messages=asked, stream=True)
-            assert len([chunk async for chunk in stream if chunk.choices]) >= tokens
-
-        async def floor_call() -> None:
-            reply = await client.chat.completions.create(model="text-50", messages=asked)
-            assert reply.choices[0].message.content
-
-        streaming = Agent(OpenAIChatClient(f"text-{tokens}", client=client), BRIEF)
-        calling = Agent(OpenAIChatClient("text-50", client=client), BRIEF)
-
-        async def our_stream() -> None:
-            updates = [update async for update in streaming.run("Tell me something.", stream=True) if update.text]
-            assert len(updates) == tokens
-
-        async def our_call() -> None:
-            assert (await calling.run("Tell me something.")).text
-
-        return [
-            await compare("streamed chunk", "typed openai call", "<= 0.25", floor_stream, our_stream, 2, tokens),
-            await compare("plain call", "typed openai call", "<= 0.80", floor_call, our_call, 60),
-        ]
 
 
 class Slotted:
