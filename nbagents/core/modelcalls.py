@@ -20,6 +20,7 @@ from nbagents.core.middleware import ChatContext, reply_through
 from nbagents.core.options import TOOL_OPTIONS
 from nbagents.core.retries import wait_before_retry
 from nbagents.core.run import RunContext, describe_error
+from nbagents.core.runlog import entered
 from nbagents.core.service_history import note_conversation, undo_conversation
 from nbagents.core.toolset import named_choice, offered
 from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
@@ -121,6 +122,8 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
     if run.middleware.chat:
         context = ChatContext(run, request)
         source = reply_through(run.middleware.chat, context, lambda: reply_of(run.agent.client, context.request))
+    if run.record.observer is not None:
+        source = entered(run.record.observer, call.request_id, source)
     if run.deadline is not None:
         source = items_in_time(run.deadline, source)
     breathed = time.perf_counter()

@@ -43,6 +43,9 @@ OnMessage = Callable[[Message], Any]
 current_run: ContextVar[RunContext | None] = ContextVar("current_run", default=None)
 """The run whose tool is being called: a run that begins inside it is its child."""
 
+current_call: ContextVar[str | None] = ContextVar("current_call", default=None)
+"""Our id of the call for which that tool is being called."""
+
 _NO_ERROR = ("cancelled", "completed")
 STATUS_OF_STOP_REASON = {
     "completed": "ok",
@@ -89,6 +92,7 @@ class RunContext:
         metadata: for middleware to keep things in; what is there when the run begins is in its log.
         deps: what its tools get as `ToolContext.deps`.
         parent_run_id: the run that this one is part of, where no tool of it began this one.
+        parent_call_id: our id of the call of `parent` for which this one began.
         tags: what the caller called runs like this one, and their parents.
         open_calls: calls that are not all answered yet, with the answers so far in `results`.
     """
@@ -148,6 +152,7 @@ class RunContext:
     metadata: dict[str, Any] = field(default_factory=dict)
     deps: Any = None
     parent_run_id: str | None = None
+    parent_call_id: str | None = field(default_factory=current_call.get)
     tags: Mapping[str, TagValue] = field(default_factory=current_tags)
     response: AgentResponse[Any] | None = None
 
@@ -197,10 +202,12 @@ class RunContext:
                 "parent_run_id": self.parent_run_id or (self.parent.run_id if self.parent else None),
                 "model": self.options.get("model") or getattr(client, "model", None),
                 "provider": getattr(client, "provider", None),
+                "host": getattr(client, "host", None),
                 "params": {k: v for k, v in self.options.items() if k != "response_format"},
                 "input": list(self.inputs),
                 "budget": self.budget.to_dict(),
                 "tags": dict(self.tags),
+                **({"parent_call_id": self.parent_call_id} if self.parent is not None else {}),
                 **({"metadata": dict(self.metadata)} if self.metadata else {}),
             },
         )

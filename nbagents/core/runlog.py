@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.events import RunEvent
@@ -17,6 +18,19 @@ MAX_RUNS = 1_000
 MAX_BYTES = 256_000_000
 Keeper = Callable[[RunEvent], bool]
 """Adds a note to a run that it keeps, and tells whether it keeps this run; `sequence` is 0 where it has to give one."""
+T = TypeVar("T")
+
+
+class RunObserver(Protocol):
+    """Follows a run while it happens, in its thread. Nothing that it does may raise."""
+
+    def saw(self, event: RunEvent) -> None:
+        """Take note of an event, when the record has it."""
+        ...
+
+    def enter(self, work_id: str) -> Callable[[], object]:
+        """Let what begins in this context belong to a request or call that is under way; call the result to leave."""
+        ...
 
 
 @dataclass(slots=True)
@@ -27,11 +41,13 @@ class RunRecord:
         run_id: the run.
         events: what happened, in order.
         views: what somebody has made of the events, by its name; nothing here reads it.
+        observer: who follows the run; a watcher of the log may set it when the run begins.
     """
 
     run_id: str
     events: list[RunEvent] = field(default_factory=list)
     views: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+    observer: RunObserver | None = field(default=None, repr=False, compare=False)
     _size: int = field(default=0, repr=False, compare=False)
     _sized: int = field(default=0, repr=False, compare=False)
     _counted: set[int] = field(default_factory=set, repr=False, compare=False)
@@ -39,6 +55,8 @@ class RunRecord:
     def append(self, event: RunEvent) -> None:
         """Add what happened next."""
         self.events.append(event)
+        if self.observer is not None:
+            self.observer.saw(event)
 
     def keep(self, name: str, view: Any) -> None:
         """Keep a view as long as there is this record."""
@@ -73,6 +91,20 @@ class RunRecord:
     def named(self, *names: str) -> list[RunEvent]:
         """The events of these names, in order."""
         return [event for event in self.events if event.name in names]
+
+
+async def entered(observer: RunObserver, work_id: str, source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """Yield what `source` gives, entered while it works and left while the consumer does."""
+    async with aclosing(source) as items:
+        while True:
+            leave = observer.enter(work_id)
+            try:
+                item = await anext(items)
+            except StopAsyncIteration:
+                return
+            finally:
+                leave()
+            yield item
 
 
 class RunLog:

@@ -20,7 +20,7 @@ from nbagents.core.messages import own_values
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.plaincalls import run_in_thread, stays_here
 from nbagents.core.results import cut, error_text, function_result
-from nbagents.core.run import RunContext, current_run
+from nbagents.core.run import RunContext, current_call, current_run
 from nbagents.core.secrets import redact
 from nbagents.core.tools import ApprovalNeeded, ArgumentsError, FunctionTool, ToolContext
 from nbagents.core.toolset import find_tool
@@ -62,7 +62,9 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
         yield run.event("tool.called", {**run.call_facts(call), "params": call.arguments})
     context = _context_of_tools(run)
     tasks = [
-        asyncio.create_task(_answer(run, call, reports), context=context.copy(), name=f"tool {call.name}")
+        asyncio.create_task(
+            _answer(run, call, reports), context=_context_of(call, run, context), name=f"tool {call.name}"
+        )
         for call in calls
     ]
     left = len(tasks)
@@ -113,6 +115,15 @@ def _context_of_tools(run: RunContext) -> contextvars.Context:
     context.run(held_turns.set, held_turns.get() | {current_turn(run.thread.turn_key)})
     context.run(current_run.set, run)
     return context
+
+
+def _context_of(call: FunctionCall, run: RunContext, context: contextvars.Context) -> contextvars.Context:
+    """A copy of `context` for one call: what begins there belongs to it."""
+    own = context.copy()
+    own.run(current_call.set, call.id)
+    if run.record.observer is not None:
+        own.run(run.record.observer.enter, call.id)
+    return own
 
 
 async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_Done | _Emitted]) -> None:
