@@ -1,6 +1,7 @@
-"""Runs as tables and plots: views of the run log. pandas and matplotlib are imported when a function is called."""
+"""Runs as tables, plots and spans: views of the run log. What is heavy is imported when a function is called."""
 
 from nbagents.analysis.expanding import expand
+from nbagents.analysis.otel import disable_otel, enable_otel, export_otel
 from nbagents.analysis.plots import plot_cost, plot_latency, plot_timeline, plot_tools, plot_usage
 from nbagents.analysis.run_files import load_runs, save_runs
 from nbagents.analysis.stores import use_store
@@ -17,8 +18,11 @@ from nbagents.analysis.tables import (
 
 __all__ = [
     "artifacts_df",
+    "disable_otel",
+    "enable_otel",
     "events_df",
     "expand",
+    "export_otel",
     "load_runs",
     "messages_df",
     "plot_cost",

@@ -1,0 +1,38 @@
+"""What live telemetry and the export have in common: their packages, and whether words may be told."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+from nbagents.core.errors import ConfigurationError
+
+CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The conventional switch: `true`, or `SPAN_ONLY` and `SPAN_AND_EVENT`, the words of newer instrumentations."""
+_YES = frozenset({"true", "1", "span_only", "span_and_event"})
+
+
+def check_packages() -> None:
+    """Check that OpenTelemetry is there.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        raise ConfigurationError(
+            "Telemetry needs the packages of OpenTelemetry.",
+            hint="Run: pip install opentelemetry-sdk (the extra `otel`)",
+        )
+
+
+def captures(capture_content: bool | None) -> bool:
+    """Return what was asked for, or else what the environment says; False by default.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    if capture_content is None:
+        return os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _YES
+    if not isinstance(capture_content, bool):
+        raise ConfigurationError(f"capture_content is True, False or None, not {capture_content!r:.100}.")
+    return capture_content
