@@ -1,0 +1,270 @@
+"""`Runtime`: agents by id, the sessions they share, and the stream of each run."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from nbagents import loop as loops
+from nbagents.core import Agent, NBAgentsError, ResponseStream
+from nbagents.core.arguments import exact_arguments
+from nbagents.core.baseagent import blocking
+from nbagents.core.errors import ConfigurationError, RunCancelledError
+from nbagents.core.streams import SyncResponseStream
+from nbagents.runtime.chunks import RunStreamChunk
+from nbagents.runtime.events import EventBus, Handler, RuntimeEvent
+from nbagents.runtime.live import LiveRun
+from nbagents.runtime.recent import KEPT_RUNS, RecentChunks
+from nbagents.runtime.requests import RunRequest
+from nbagents.runtime.results import RunResult
+from nbagents.runtime.sessions import Sessions
+
+CLOSE_GRACE = 3.0
+"""Seconds that `close` waits for the end of a run on another loop."""
+
+RunStream = ResponseStream[RunStreamChunk, RunResult]
+
+
+class Runtime:
+    """Runs agents by request, each run as a stream or as one result; runs raise nothing, their result says it.
+
+    It may be used from several threads and loops at once. `async with` closes it.
+
+    Args:
+        agents: the agents, each with an id of its own.
+
+    Attributes:
+        events: the event bus, for those who look on.
+
+    Raises:
+        ConfigurationError: something that is no agent, or two agents of one id.
+
+    Example:
+        >>> from nbagents import Agent, ScriptedChatClient
+        >>> runtime = Runtime(agents=[Agent(ScriptedChatClient(["Hello!"]), name="assistant")])
+        >>> runtime.run_sync(request=RunRequest(agent_id="assistant", input_text="Hi")).final_output
+        'Hello!'
+    """
+
+    @exact_arguments()
+    def __init__(self, agents: Iterable[Agent]) -> None:
+        self._agents = _by_id(agents)
+        self._closed = False
+        self.events = EventBus()
+        self._sessions = Sessions(self._session_closed)
+        self._live: set[LiveRun] = set()
+        self._recent: OrderedDict[str, RecentChunks] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"Runtime(agents=[{', '.join(map(repr, self._agents))}]{', closed' if self._closed else ''})"
+
+    @exact_arguments()
+    async def run(self, *, request: RunRequest) -> RunResult:
+        """Run to the end and return the result, however it ends. The endpoint is asked for plain replies.
+
+        Raises:
+            ConfigurationError: `request` is no `RunRequest`.
+        """
+        return await self._stream(request, plain=True).get_final_response()
+
+    @exact_arguments()
+    async def run_detailed(self, *, request: RunRequest) -> RunResult:
+        """Run as `run_stream` does, with streamed replies and their times in the log, and return the result."""
+        return await self._stream(request).get_final_response()
+
+    @exact_arguments()
+    def run_stream(self, *, request: RunRequest) -> RunStream:
+        """Return the run as a stream of chunks; it begins with the first one that is asked for.
+
+        `run.finished`, with the result, is the last chunk whatever happens. Leaving the stream ends the run: the log
+        then says `cancelled`.
+
+        Raises:
+            ConfigurationError: `request` is no `RunRequest`.
+        """
+        return self._stream(request)
+
+    @exact_arguments()
+    def run_sync(self, *, request: RunRequest) -> RunResult:
+        """Run and wait for the result: in a script, in a cell, inside a running loop.
+
+        Raises:
+            LoopError: called on the loop thread itself, e.g. in an async tool: use `await runtime.run()` there.
+        """
+        stream = self._stream(request, plain=True)
+        return blocking(lambda: loops.run_sync(stream.get_final_response, on_cancelled=_stopped))
+
+    @exact_arguments()
+    def stream_sync(self, *, request: RunRequest) -> SyncResponseStream[RunStreamChunk, RunResult]:
+        """Iterate the chunks without `await`, as they come."""
+        stream = self._stream(request)
+        return SyncResponseStream(
+            stream, blocking(lambda: loops.stream_sync(lambda: aiter(stream), on_cancelled=_stopped))
+        )
+
+    @exact_arguments()
+    def resume_stream(self, *, run_id: str, after: int = 0) -> RunStream:
+        """Return the chunks of a run after the one with the number `after`: those that are kept, then those to come.
+
+        Each run keeps its last 1,000 chunks, and so do the last 32 runs that have ended. Who follows a run neither
+        slows nor ends it.
+
+        Args:
+            run_id: the run.
+            after: `sequence` of the last chunk that has arrived; 0 for none.
+
+        Raises:
+            ConfigurationError: no such run is kept.
+            NBAgentsError: the next chunk is not kept any more; code `chunks_lost`. Or, while iterating: the reader was
+                slower than the run by more than what is kept.
+        """
+        recent = self._recent.get(run_id)
+        if recent is None:
+            raise ConfigurationError(
+                f"No chunks of a run {run_id!r} are kept.",
+                hint=f"They are kept for runs that go on and for the last {KEPT_RUNS} that have ended.",
+            )
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise ConfigurationError(f"after is the sequence number of a chunk, or 0, not {after!r}.")
+        recent.from_sequence(after + 1)
+        result: list[RunResult] = []
+
+        async def chunks() -> AsyncGenerator[RunStreamChunk, None]:
+            async for chunk in recent.follow(after):
+                result.extend([chunk.result] if chunk.result is not None else [])
+                yield chunk
+
+        def finish() -> RunResult:
+            if not result:
+                raise NBAgentsError(f"The end of the run {run_id!r} was not read.", code="not_read")
+            return result[0]
+
+        return ResponseStream(chunks, finish)
+
+    def list_agents(self) -> list[Agent]:
+        """The agents, in the order in which they were given."""
+        return list(self._agents.values())
+
+    def subscribe(self, name: str, handler: Handler) -> Callable[[], None]:
+        """Call `handler(event)` for each event of this name, `"*"` for all; see `EventBus.subscribe`."""
+        return self.events.subscribe(name, handler)
+
+    async def close_session(self, session_id: str) -> bool:
+        """Forget the session; tell whether there was one.
+
+        A run that has it goes on; the next one begins a new conversation, unless the agent's history has stored it.
+        """
+        return self._sessions.close(session_id)
+
+    async def reload(self, *, agents: Iterable[Agent]) -> None:
+        """Go on with other agents; runs that go on keep theirs, sessions stay.
+
+        Raises:
+            ConfigurationError: as for `Runtime(agents=...)`; then nothing has changed.
+        """
+        before, self._agents = self._agents, _by_id(agents)
+        for agent_id in [*self._agents, *(one for one in before if one not in self._agents)]:
+            old, new = before.get(agent_id), self._agents.get(agent_id)
+            if old is not new:
+                change = "added" if old is None else "removed" if new is None else "replaced"
+                self._publish("agent.reloaded", {"change": change}, agent_id=agent_id)
+
+    async def close(self) -> None:
+        """End all runs as cancelled, forget all sessions and end all subscriptions; idempotent."""
+        self._closed = True
+        await asyncio.gather(*(_stop(live) for live in list(self._live)))
+        self._sessions.clear()
+        self.events.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _stream(self, request: RunRequest, *, plain: bool = False) -> RunStream:
+        if not isinstance(request, RunRequest):
+            hint = "Pass RunRequest(**payload)." if isinstance(request, dict) else "Pass RunRequest(agent_id=..., ...)."
+            raise ConfigurationError(f"request must be a RunRequest, not {type(request).__name__}.", hint=hint)
+        live = LiveRun(
+            request,
+            lambda: self._agent(request.agent_id),
+            lambda: self._sessions.of(request.session_id),
+            self.events,
+            plain=plain,
+            on_begun=self._begun,
+            on_ended=self._ended,
+        )
+        return ResponseStream(live.chunks, live.finished, messages=live.messages)
+
+    def _agent(self, agent_id: str) -> Agent:
+        if self._closed:
+            raise ConfigurationError("The runtime is closed.", code="closed", hint="Make a new Runtime.")
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            near = difflib.get_close_matches(agent_id, self._agents, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self._agents) or 'none'}."
+            raise ConfigurationError(f"There is no agent {agent_id!r}.", code="unknown_agent", hint=hint)
+        return agent
+
+    def _begun(self, live: LiveRun) -> None:
+        self._live.add(live)
+        self._recent[live.run_id] = live.recent
+        if live.session is not None:
+            self._sessions.begin(live.session)
+
+    def _ended(self, live: LiveRun) -> None:
+        if live not in self._live:
+            return  # it never began
+        self._live.discard(live)
+        if live.session is not None:
+            self._sessions.end(live.session)
+        going_on = {one.run_id for one in self._live}
+        while len(self._recent) > KEPT_RUNS + len(going_on):
+            oldest = next(run_id for run_id in self._recent if run_id not in going_on)
+            del self._recent[oldest]
+
+    def _session_closed(self, session_id: str, why: str) -> None:
+        self._publish("session.closed", {"why": why}, session_id=session_id)
+
+    def _publish(self, name: str, payload: dict[str, Any], **about: str) -> None:
+        self.events.publish(RuntimeEvent(name, time.time(), payload, **about))
+
+
+def _by_id(agents: Iterable[Agent]) -> dict[str, Agent]:
+    given = list(agents) if isinstance(agents, Iterable) and not isinstance(agents, str) else [agents]
+    found: dict[str, Agent] = {}
+    for agent in given:
+        if not isinstance(agent, Agent):
+            raise ConfigurationError(
+                f"agents are Agents, not {type(agent).__name__}.", hint="Pass agents=[Agent(...)]."
+            )
+        if agent.id in found:
+            raise ConfigurationError(
+                f"Two agents have the id {agent.id!r}.", hint="Give each an id of its own: Agent(..., id=...)."
+            )
+        found[agent.id] = agent
+    return found
+
+
+async def _stop(live: LiveRun) -> None:
+    """End a run on its own loop."""
+    loop = live.loop
+    if loop is None or loop.is_closed():
+        return
+    if loop is asyncio.get_running_loop():
+        await live.stop()
+        return
+    stopping = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(live.stop(), loop))
+    await asyncio.wait({stopping}, timeout=CLOSE_GRACE)
+
+
+def _stopped() -> RunCancelledError:
+    return RunCancelledError("The run was stopped.")
