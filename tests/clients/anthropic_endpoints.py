@@ -1,4 +1,4 @@
-"""Endpoints of the contract with Anthropic's Messages API: the same three servers."""
+"""Clients of Anthropic's Messages API, and endpoints of the contract with it: the same three servers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from tests.support import anthropic_events as wire
 from tests.support.raw_server import RawServer, Refuse
 
 MODEL = "claude-sonnet-4-6"
+
+
+def client_on(server: RawServer, **settings: Any) -> AnthropicChatClient:
+    return AnthropicChatClient("m", **{"base_url": server.base_url, "max_retries": 0, **settings})
 
 
 class _OnServer(OnServer):
