@@ -168,5 +168,5 @@ class AnthropicChatClient(ModelClient[MessageReader]):
             body["system"] = system
         body["messages"] = messages
         if self.cache:
-            mark_for_cache(body, None if self.cache is True else self.cache)
+            mark_for_cache(body, self.cache if isinstance(self.cache, str) else None)
         return {**body, "stream": True} if request.stream else body
