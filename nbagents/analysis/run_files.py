@@ -9,6 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,11 +17,13 @@ from typing import Any, Unpack
 
 from pydantic_core import from_json
 
+from nbagents.analysis.facts import RunFacts
 from nbagents.analysis.progress import progress
 from nbagents.analysis.queries import EVERY_RUN, RunQuery, wanted
 from nbagents.analysis.selection import Filters, Selection, chosen_runs
 from nbagents.analysis.stored_events import CAPTURES, Capture, check_record, event_of, parse_json, stored_payloads
 from nbagents.core.arguments import exact_arguments
+from nbagents.core.callables import depth_of_caller
 from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.core.events import RunEvent
 from nbagents.core.runlog import RunRecord
@@ -67,7 +70,7 @@ def save_runs(
 
     Raises:
         ConfigurationError: a filter that is none.
-        StoreError: another kind of file is there.
+        StoreError: another kind of file is there, or it cannot be written.
 
     Example:
         >>> from nbagents import Agent, ScriptedChatClient, runs_df
@@ -87,6 +90,11 @@ def save_runs(
         )
     target = Path(path).expanduser()
     runs = chosen_runs(selection, filters)
+    with _as_store_error("written", target):
+        return _save(target, runs, capture)
+
+
+def _save(target: Path, runs: Iterable[RunFacts], capture: Capture) -> int:
     if target.exists() and target.stat().st_size:
         with target.open("rb") as existing:
             _check_header(f"{target}, which would be replaced,", existing.readline())
@@ -106,6 +114,19 @@ def save_runs(
     return count
 
 
+@contextmanager
+def _as_store_error(done: str, path: Path) -> Iterator[None]:
+    """Raise what the system says of a file as ours: a folder that is a file, no right, no room."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename and str(error.filename) != str(path) else ""
+        raise StoreError(
+            f"{path} cannot be {done}: {error.strerror or error}{where}.",
+            hint="Name a file in a folder that you may write to." if done == "written" else "",
+        ) from error
+
+
 @exact_arguments()
 def load_runs(paths: Paths) -> LoadedRuns:
     """Read runs from the files that `save_runs` wrote.
@@ -118,7 +139,8 @@ def load_runs(paths: Paths) -> LoadedRuns:
 
     Raises:
         ConfigurationError: no such file.
-        StoreError: another kind of file, another version of it, or a line that is wrong; it names the file and line.
+        StoreError: another kind of file, another version of it, one that cannot be read, or a line that is wrong; it
+            names the file and line.
     """
     runs: dict[str, _Loading] = {}
     for path in _files(paths):
@@ -183,7 +205,7 @@ def _files(paths: Paths) -> list[Path]:
 
 def _events(path: Path) -> Iterator[tuple[int, RunEvent]]:
     """Yield the events of a file with the numbers of their lines."""
-    with path.open("rb") as file:
+    with _as_store_error("read", path), path.open("rb") as file:
         _check_header(str(path), file.readline())
         for number, line in enumerate(progress(file, f"Loading {path.name}", unit="events"), 2):
             if not line.strip():
@@ -193,7 +215,7 @@ def _events(path: Path) -> Iterator[tuple[int, RunEvent]]:
             except StoreError as error:
                 if line.endswith(b"\n") or not isinstance(error, _NotJSON):
                     raise StoreError(f"{path}, line {number} {error.message}", hint=error.hint) from None
-                warnings.warn(f"{path}, line {number} is not whole and was passed over.", stacklevel=4)
+                warnings.warn(f"{path}, line {number} is not whole and was passed over.", stacklevel=depth_of_caller())
 
 
 class _NotJSON(StoreError):

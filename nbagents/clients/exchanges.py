@@ -110,7 +110,7 @@ class Recording:
         """Read the file, in order; lines that are no exchange are passed over with one warning.
 
         Raises:
-            ConfigurationError: the file is no recording, or a newer version wrote it.
+            ConfigurationError: the file is no recording and can become none, or a newer version wrote it.
         """
         lines = self._lines()
         odd = [line for line in lines if line.exchange is None]
@@ -147,7 +147,15 @@ class Recording:
                 new.replace(self.path)
 
     def _lines(self) -> list[_Line]:
-        if not self.path.exists():
+        nearest = next((one for one in (self.path, *self.path.parents) if one.exists()), self.path)
+        if nearest.is_dir() == (
+            nearest == self.path
+        ):  # a folder in the place of the file, or a file in one of a folder
+            raise ConfigurationError(
+                f"There can be no recording {self.path}: {nearest} is a {'folder' if nearest.is_dir() else 'file'}.",
+                hint="Give it the name of a file.",
+            )
+        if nearest != self.path:
             return []
         texts = enumerate(self.path.read_bytes().split(b"\n"), start=1)
         return [_Line.read(number, text) for number, text in texts if text.strip()]

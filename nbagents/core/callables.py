@@ -76,7 +76,7 @@ def caller(depth: int) -> FrameType:
     return sys._getframe(depth + 1)
 
 
-_NOT_THE_USERS = ("nbagents.", "tqdm.", "contextlib")
+_NOT_THE_USERS = ("nbagents.", "tqdm.", "contextlib", "functools")
 """Beginnings of the names of modules that stand between a line of the user and one of this package."""
 
 

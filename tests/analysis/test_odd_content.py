@@ -156,8 +156,9 @@ async def test_an_empty_result_is_missing_and_its_length_says_so() -> None:
 async def test_counts_beyond_64_bits_are_missing_with_a_warning() -> None:
     await agent([reported(cached_input_tokens=2**70), "Hi."]).run("1")
     await agent([reported(cached_input_tokens=7), "Hi."]).run("2")
-    with pytest.warns(UserWarning, match="1 of the values of 'cached_input_tokens' do not fit the dtype Int64"):
+    with pytest.warns(UserWarning, match="1 of the values of 'cached_input_tokens' do not fit the dtype Int64") as told:
         frame = requests_df()
+    assert told[0].filename == __file__
     assert frame.cached_input_tokens.tolist() == [pd.NA, 7]
     assert str(frame.dtypes["cached_input_tokens"]) == "Int64"
 
@@ -237,6 +238,6 @@ def test_a_record_without_events_is_no_row() -> None:
     record = run_log().open("run_empty")
     assert isinstance(record, RunRecord)
     try:
-        assert runs_df(run_id="run_empty").empty
+        assert runs_df().empty
     finally:
         run_log()._runs.pop("run_empty")

@@ -252,6 +252,16 @@ def test_a_folder_that_is_missing_is_made(tmp_path):
     assert runs_df(load_runs(path)).run_id.tolist() == [response.run_id]
 
 
+@pytest.mark.parametrize("place", ["file/runs.jsonl", "file/deeper/runs.jsonl", "folder"])
+def test_a_place_where_no_file_can_be_is_one_clear_error(tmp_path, place):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match=rf"{place} cannot be written: .*Name a file in a folder"):
+        save_runs(tmp_path / place, [])
+    assert (tmp_path / "file").read_text() == "mine"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "folder"]
+
+
 def test_a_path_and_a_selection_that_changed_places_are_told_apart(tmp_path):
     with pytest.raises(ConfigurationError, match="The path of a file comes first, not AgentResponse"):
         save_runs(agent("Hello.").run_sync("Hi"), str(tmp_path / "runs.jsonl"))

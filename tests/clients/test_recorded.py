@@ -489,3 +489,13 @@ def test_lines_that_are_passed_over_are_told_of_once_at_the_users_line(path, mod
     record(path, ["b"], lambda agent: agent.run_sync("first"), mode)
     assert [str(one.message).count("line 2 (and 2 more)") for one in recwarn] == [1]
     assert recwarn.list[0].filename == __file__
+
+
+@pytest.mark.parametrize(("place", "said"), [("file/a.jsonl", "file is a file"), ("folder", "folder is a folder")])
+def test_a_place_where_no_file_can_be_is_told_before_a_model_is_asked(tmp_path, place, said):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    client = ScriptedChatClient(["a"])
+    with pytest.raises(ConfigurationError, match=said):
+        RecordedChatClient(tmp_path / place, client)
+    assert client.requests == []

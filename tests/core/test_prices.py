@@ -162,7 +162,7 @@ def test_tables_warn_once_for_each_model_not_for_each_run():
     assert len(rows) == 3
     assert rows.cost_usd.isna().all()
     assert not rows.cost_complete.any()
-    assert len(warned) == 1
+    assert [one.filename for one in warned] == [__file__]
 
 
 def test_a_cost_limit_without_a_price_is_an_error_before_the_first_request():
