@@ -130,8 +130,13 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         self.reasoning_summary = reasoning_summary
 
     def service_thread(self, session: AgentSession) -> OpenAIThread:
-        """Return the door to the messages of `session` at the service: a conversation, or a chain of responses."""
-        return (OpenAIConversationThread if self.conversations else OpenAIResponseThread)(session, self)
+        """Return the door to the messages of `session` at the service: a conversation, or a chain of responses.
+
+        A client that has nothing stored goes on with either.
+        """
+        named = (session.service_session_id or "").startswith(CONVERSATION_PREFIX)
+        in_conversation = self.conversations or (named and not self.stores_by_default)
+        return (OpenAIConversationThread if in_conversation else OpenAIResponseThread)(session, self)
 
     def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the reply; where the service is to keep it in a conversation and there is none yet, make that first."""

@@ -7,10 +7,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 from nbagents.clients.tape import AnyChatClient, RecordingMode, Tape
-from nbagents.core import BaseChatClient, ChatRequest, ChatResponseUpdate
+from nbagents.core import AgentSession, BaseChatClient, ChatRequest, ChatResponseUpdate
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.hosted import HostedTool, can_send
+from nbagents.core.threads import OffersThreads, Thread
 
 
 class RecordedChatClient(BaseChatClient):
@@ -72,6 +73,11 @@ class RecordedChatClient(BaseChatClient):
     def can_send(self, tool: HostedTool) -> bool:
         """Whether the recorded client can; without it, what it did is only told again."""
         return self.client is None or can_send(self.client, tool)
+
+    def service_thread(self, session: AgentSession) -> Thread:
+        """Return the thread of the recorded client; without it, a conversation goes on as it was recorded."""
+        asks = self.client if self.tape.mode != "replay" else None
+        return asks.service_thread(session) if isinstance(asks, OffersThreads) else super().service_thread(session)
 
     async def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the recorded reply, or that of the client, which is recorded."""

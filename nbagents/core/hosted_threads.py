@@ -41,7 +41,6 @@ class HostedThread(Thread):
     can_delete = False
     can_read = False
     waits = False
-    carries: ClassVar[bool] = False
     refusal: ClassVar[str] = "they get there with a request only."
 
     async def create_at_service(self) -> str | None:
@@ -123,9 +122,10 @@ class HostedThread(Thread):
         if unfit := sorted({what for message in messages for what in self.unfit(message)}):
             raise SessionError(f"{self._named} cannot store content of the type {', '.join(unfit)}.")
         async with self._alone("messages"), self._between_turns():
-            if not self.carries:
+            is_new = self.id is None and not self.carries
+            if is_new:
                 await self.create()
-            new = await self._new_among(messages)
+            new = list(messages) if is_new else await self._new_among(messages)
             if new:
                 await self._add(new)
         if self.deleted:  # while they were on their way

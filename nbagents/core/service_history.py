@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from nbagents.core.messages import Message
 from nbagents.core.sessions import PENDING_KEY, UNSENT_KEY
 
 if TYPE_CHECKING:
@@ -54,15 +55,26 @@ def count_up_to_calls(run: RunContext) -> None:
 
 
 def keep_unsent(run: RunContext) -> None:
-    """Keep for the next run what no request of this one has brought to the service: results, and what waited before."""
+    """Keep for the next run what no request of this one has brought to the service.
+
+    Those are results, what waited before and, where the service takes messages with a request only, all of a turn whose
+    reply broke off: the id that the session goes on with is then that of the reply before.
+    """
     if run.thread.stores_locally:
         return
-    state, at_service = run.session.state, run.session.service_session_id is not None
-    if run.at_service:
-        left = [message for message in run.transcript[run.at_service :] if message.role == "tool"] if at_service else []
-    else:
-        left = run.transcript[: run.history]
+    state, left = run.session.state, _left(run)
     if left and not run.thread.deleted and PENDING_KEY not in state:
         state[UNSENT_KEY] = left
     else:
         state.pop(UNSENT_KEY, None)
+
+
+def _left(run: RunContext) -> list[Message]:
+    new = run.transcript[run.at_service :]
+    of_this_run = run.transcript[max(run.at_service, run.history) :]
+    if run.thread.carries and any(message.interrupted for message in of_this_run):
+        return new
+    if not run.at_service:
+        return new[: run.history]
+    has_id = run.session.service_session_id is not None
+    return [message for message in new if message.role == "tool"] if has_id else []

@@ -23,6 +23,7 @@ class Thread(ABC):
         accepts_external_messages: `on_new_message` may be called by others than the run loop.
         can_delete: `delete` forgets the messages where they are.
         can_read: `get_messages` gives them.
+        carries: messages that are added wait on this side for the next request.
         waits: storing may wait for something, so a cancelled run finishes it first.
     """
 
@@ -31,6 +32,7 @@ class Thread(ABC):
     accepts_external_messages: ClassVar[bool]
     can_delete: ClassVar[bool]
     can_read: ClassVar[bool]
+    carries: ClassVar[bool] = False
     waits: bool
 
     def __init__(self, session: AgentSession) -> None:

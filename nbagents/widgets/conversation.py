@@ -121,7 +121,7 @@ class Conversation:
 
     async def _load(self) -> None:
         thread = self.agent.thread(self.session)
-        messages = await thread.get_messages() if thread.stores_locally else []  # a service does not give them out
+        messages = await thread.get_messages() if thread.can_read else []
         with self.lock:
             self.transcript = Transcript.from_messages(messages)
 

@@ -40,7 +40,7 @@ class ResponsesServer:
         asked: method, path and body of each request.
         page: items in a page at most.
         lists_all: the input items of a response are also those of the responses before it.
-        faults: statuses to answer with, by `POST /conversations/*/items` and the like; each is used up.
+        faults: statuses to answer with, by `POST /conversations/*/items` and the like; each is used up, 0 is none.
         stalls: streams stop after the first word until the client hangs up.
     """
 
@@ -97,8 +97,9 @@ class ResponsesServer:
         with self._lock:
             self.asked.append((method, path, body))
             for pattern, statuses in self.faults.items():
-                if statuses and re.fullmatch(pattern.replace("*", "[^/]+"), f"{method} {path}"):
-                    raise Refused(statuses.pop(0), "Played.")
+                meant = re.fullmatch(pattern.replace("*", "[^/]+"), f"{method} {path}")
+                if meant and statuses and (status := statuses.pop(0)):
+                    raise Refused(status, "Played.")
             parts = [unquote(part) for part in path.strip("/").split("/")]
             route = f"{method} {'/'.join(part if place % 2 == 0 else '*' for place, part in enumerate(parts))}"
             if route not in _ROUTES:
