@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -151,6 +151,15 @@ class RunStore:
         own = [record for record in waiting if record.run_id not in apart_from]
         kept = self._database.records(query, {*apart_from, *(record.run_id for record in own)})
         yield from in_order(wanted(own, query), kept)
+
+    def with_notes(self, records: Sequence[RunRecord]) -> list[RunRecord]:
+        """Return `records` with the notes that others have written to them: another program, or one before this.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        notes = self._database.notes([record.run_id for record in records if record.ended])
+        return [_noted(record, notes[record.run_id]) if record.run_id in notes else record for record in records]
 
     def _take(self, record: RunRecord) -> None:
         """Take up a run that begins: on the hot path."""
@@ -336,6 +345,17 @@ class _Piece:
     part: RunPart
     end: int
     n_events: int
+
+
+def _noted(record: RunRecord, notes: Sequence[RunEvent]) -> RunRecord:
+    """Return a record with the `notes` that the store has, in its order; a note is the same if its time is."""
+    own = {event.timestamp: event for event in record.events if event.name == "run.noted"}
+    if all(note.timestamp in own for note in notes):
+        return record
+    events = [event for event in record.events if event.name != "run.noted"]
+    known = [own.pop(note.timestamp, note) for note in notes]
+    noted = enumerate([*known, *own.values()], events[-1].sequence + 1)
+    return RunRecord(record.run_id, [*events, *(replace(note, sequence=sequence) for sequence, note in noted)])
 
 
 _stores: weakref.WeakSet[RunStore] = weakref.WeakSet()

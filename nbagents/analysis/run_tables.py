@@ -154,6 +154,23 @@ class RunDatabase(Database):
             _insert(connection, _events, [run, place, place, event_at(place)], "")
         return True
 
+    def notes(self, run_ids: Sequence[str]) -> dict[str, list[RunEvent]]:
+        """Return the notes to these runs, each of which stands in a row of its own."""
+        found: dict[str, list[RunEvent]] = {}
+        with self.reading() as connection:
+            for begin in range(0, len(run_ids), MAX_CHOICES):
+                asked = (
+                    select(_runs.c.run_id, _events.c.events)
+                    .join(_events, _events.c.run == _runs.c.id)
+                    .where(_runs.c.run_id.in_(run_ids[begin : begin + MAX_CHOICES]), _events.c.first == _events.c.last)
+                    .where(_events.c.first > 1, _events.c.events.contains('"name":"run.noted"'))
+                    .order_by(_events.c.first)
+                )
+                for run_id, events in connection.execute(asked):
+                    notes = [event for event in read_part(run_id, events) if event.name == "run.noted"]
+                    found.setdefault(run_id, []).extend(notes)
+        return found
+
     def records(self, query: RunQuery, apart_from: AbstractSet[str]) -> Iterator[RunRecord]:
         """Yield the runs that `query` wants and that are not `apart_from`, oldest first, page by page."""
         conditions = list(_conditions(query))

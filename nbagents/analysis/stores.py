@@ -15,6 +15,7 @@ from nbagents.analysis.queries import status_of as status_of
 from nbagents.analysis.run_store import RunStore as RunStore
 from nbagents.analysis.stored_events import Capture
 from nbagents.core.arguments import exact_arguments
+from nbagents.core.callables import depth_of_caller
 from nbagents.core.errors import StoreError
 from nbagents.core.runlog import RunRecord, run_log
 
@@ -87,7 +88,14 @@ def stored_records(query: RunQuery = EVERY_RUN, source: RunSource | None = None)
         yield from wanted(logged, query)
         return
     kept = store.records(query, apart_from={record.run_id for record in logged if record.events})
-    yield from in_order(wanted(logged, query), _as_far_as_possible(kept))
+    yield from in_order(_with_notes(store, list(wanted(logged, query))), _as_far_as_possible(kept))
+
+
+def _with_notes(store: RunStore, records: list[RunRecord]) -> list[RunRecord]:
+    try:
+        return store.with_notes(records)
+    except StoreError:  # which is said where the other runs cannot be read
+        return records
 
 
 def _as_far_as_possible(records: Iterator[RunRecord]) -> Iterator[RunRecord]:
@@ -95,4 +103,4 @@ def _as_far_as_possible(records: Iterator[RunRecord]) -> Iterator[RunRecord]:
     try:
         yield from records
     except StoreError as error:
-        warnings.warn(f"Only the runs in memory are shown. {error}", stacklevel=2)
+        warnings.warn(f"Only the runs in memory are shown. {error}", stacklevel=depth_of_caller())

@@ -52,6 +52,9 @@ def _documented(columns: Sequence[Column]) -> Callable[[F], F]:
 def runs_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each run, oldest first: also failed, cancelled and still going ones.
 
+    Every table joins on `run_id`; `parent_run_id` is the `run_id` of the run in whose tool it began, and runs of one
+    conversation have the same `session_id`.
+
     Args:
         selection: a response, a session, an id of a run or session, what has `run_ids`, or a list of these; or a store,
             as `use_store` and `load_runs` return it. None is all, `[]` none.
@@ -75,6 +78,8 @@ def runs_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.Da
 def requests_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each request to a model, oldest run first; each retry has its own.
 
+    It joins on `run_id`, and on `run_id` and `step` to the calls that came of it.
+
     Args:
         selection: which runs, as for `runs_df`. All filters choose runs; every request of these has its row.
         {filters}
@@ -93,6 +98,8 @@ def requests_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> p
 @_documented(MESSAGES)
 def messages_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each message that a run took up or added, oldest run first, in the order of the conversation.
+
+    It joins on `run_id` and `session_id`, and the answer of a tool on `tool_call_id` to `tool_calls_df`.
 
     Args:
         selection: which runs, as for `runs_df`. All filters choose runs; every message of these has its row.
@@ -115,6 +122,7 @@ def tool_calls_df(selection: Selection = None, /, **filters: Unpack[Filters]) ->
     """Return one row for each call that a model made, oldest run first: also failed, refused and waiting ones.
 
     A call that waited for approval belongs to the run in which the model made it.
+    It joins on `run_id`, on `run_id` and `step` to `requests_df`, and on `tool_call_id` to messages and artifacts.
 
     Args:
         selection: which runs, as for `runs_df`. All filters choose runs; every call of these has its row.
@@ -136,6 +144,8 @@ def tool_calls_df(selection: Selection = None, /, **filters: Unpack[Filters]) ->
 def events_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each event of the log, oldest run first. What is only streamed (deltas) is not kept.
 
+    It joins on `run_id`, and on `event_id` to the `artifact_id` of `artifacts_df`.
+
     Args:
         selection: which runs, as for `runs_df`. All filters choose runs; every event of these has its row.
         {filters}
@@ -154,6 +164,8 @@ def events_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.
 @_documented(ARTIFACTS)
 def artifacts_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each thing that a tool handed out beside its result, oldest run first.
+
+    It joins on `run_id`, on `tool_call_id` to `tool_calls_df`, and on `artifact_id` to the `event_id` of `events_df`.
 
     Args:
         selection: which runs, as for `runs_df`. All filters choose runs; every artifact of these has its row.

@@ -230,6 +230,7 @@ def test_the_docstring_lists_the_columns(table) -> None:
     listed = [line.split(" (")[0].strip() for line in table.__doc__.split("Columns:")[1].strip().splitlines()]
     assert [name for name in SCHEMAS[table] if name in listed] == listed
     assert set(SCHEMAS[table]) - set(listed) <= {"agent", "model"}
+    assert table is usage_df or "joins on `run_id`" in table.__doc__
 
 
 def test_pandas_and_matplotlib_are_imported_when_a_table_or_plot_is_made() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 import traceback
 
 import pandas as pd
@@ -25,8 +26,10 @@ from nbagents import (
     use_store,
 )
 from nbagents.analysis import run_store
+from nbagents.analysis.run_store import RunStore
 from nbagents.analysis.stores import RunQuery, stored_records
 from nbagents.core.errors import ConfigurationError, StoreError
+from nbagents.core.events import RunEvent
 from nbagents.core.notes import note
 from nbagents.core.secrets import register_secret
 from tests.analysis.runs import Gate, agent, reported, run_that_fails, run_that_is_cancelled
@@ -241,6 +244,26 @@ async def test_notes_reach_runs_that_only_the_store_has(url):
         assert ("good" in row.notes, "too short" in row.notes, row.thumbs) == (True, True, "down")
         with pytest.raises(ConfigurationError, match="no run"):
             note("run_of_nobody", thumbs="up")
+
+
+@pytest.mark.parametrize("capture", ["full", "metadata"])
+async def test_notes_of_another_program_stand_beside_those_of_this_one(url, capture):
+    """As of somebody who reads the runs that a kernel makes; the run is still in this program's log."""
+    with use_store(url, capture=capture) as store:
+        response = await agent("Hello.").run("Hi")
+        note(response, "mine", thumbs="up")
+        other = RunStore(url)
+        other._note(RunEvent(response.run_id, 0, "run.noted", time.time(), {"text": "theirs", "thumbs": "down"}))
+        other.close()
+        for _ in range(2):
+            (row,) = runs_df().itertuples()
+            assert (row.notes, row.thumbs) == ("mine\ntheirs", "down")
+        note(response, thumbs="up")
+        (row,) = runs_df().itertuples()
+        assert (row.notes, row.thumbs) == ("mine\ntheirs", "up")
+        assert events_df().event_id.is_unique
+        assert events_df().kind.tolist() == [*events_df(store).kind]
+        assert [record.events[-1].sequence for record in run_log().runs()] == [8]
 
 
 async def test_odd_values_are_kept_by_the_rules_of_the_tables(store):
