@@ -6,7 +6,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from nbagents.core.content import DataContent, HostedToolCall, HostedToolResult
+from nbagents.core.content import (
+    ApprovalRequest,
+    ApprovalResponse,
+    DataContent,
+    FunctionCall,
+    HostedToolCall,
+    HostedToolResult,
+)
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.hosted import HostedTool
 
@@ -23,7 +30,7 @@ _OURS_TO_ANSWER = {"apply_patch_call", "computer_call", "custom_tool_call", "loc
 """Calls that wait for an answer from here: nobody gives one, and without it they cannot be sent again."""
 _IMAGE_TYPES = {"svg": "image/svg+xml", "jpg": "image/jpeg"}
 
-HostedContent = HostedToolCall | HostedToolResult
+HostedContent = HostedToolCall | HostedToolResult | ApprovalRequest
 
 
 class HostedTools:
@@ -124,6 +131,17 @@ def hosted_item(call: HostedToolCall, result: HostedToolResult | None) -> Iterat
         yield dict(raw)
 
 
+def approval_items(content: ApprovalRequest | ApprovalResponse) -> Iterator[dict[str, Any]]:
+    """Yield what the service asked a person, or the answer, as the service takes it; nothing if it did not ask."""
+    raw = (content.extra or {}).get(RAW_KEY)
+    if isinstance(content, ApprovalRequest):
+        if isinstance(raw, Mapping):
+            yield dict(raw)
+    elif content.service is not None:
+        answer = {"type": "mcp_approval_response", "approval_request_id": content.id, "approve": content.approved}
+        yield {**answer, **({"reason": content.reason} if content.reason else {})}
+
+
 def _call(item: Mapping[str, Any], kind: str, id: str, *held: str, **fields: Any) -> HostedToolCall:
     """The call that an item is; what is not `held` in its fields stays beside them."""
     raw = {name: value for name, value in item.items() if name not in held and value is not None}
@@ -180,19 +198,18 @@ def _image_generation(item: Mapping[str, Any]) -> Iterator[HostedContent]:
 
 
 def _mcp_call(item: Mapping[str, Any]) -> Iterator[HostedContent]:
-    yield _mcp_request(item, "mcp", "output", "error")
+    asked = _json_or_text(item.get("arguments"))
+    held = ("name", "server_label", "arguments", "output", "error")
+    fields = {"arguments": asked, "name": item.get("name"), "server": item.get("server_label")}
+    yield _call(item, "mcp", item.get("id") or "", *held, **fields)
     if item.get("output") is not None or item.get("error") is not None or item.get("status") in ("completed", "failed"):
         yield from _result(item, "mcp", result=item.get("output"))
 
 
 def _mcp_approval(item: Mapping[str, Any]) -> Iterator[HostedContent]:
-    yield _mcp_request(item, "mcp_approval_request")
-
-
-def _mcp_request(item: Mapping[str, Any], kind: str, *held: str) -> HostedToolCall:
-    asked = _json_or_text(item.get("arguments"))
-    fields = {"arguments": asked, "name": item.get("name"), "server": item.get("server_label")}
-    return _call(item, kind, item.get("id") or "", "name", "server_label", "arguments", *held, **fields)
+    asked, server = _json_or_text(item.get("arguments")), item.get("server_label") or ""
+    call = FunctionCall(item["id"], f"{server}.{item.get('name')}", asked if isinstance(asked, dict | str) else None)
+    yield ApprovalRequest(item["id"], call, server, extra={RAW_KEY: dict(item)})
 
 
 def _mcp_list_tools(item: Mapping[str, Any]) -> Iterator[HostedContent]:

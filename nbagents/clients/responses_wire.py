@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nbagents.clients.call_ids import CallIds
-from nbagents.clients.responses_tools import hosted_item
+from nbagents.clients.responses_tools import approval_items, hosted_item
 from nbagents.clients.wire_text import argument_text, clean_text, function_name
 from nbagents.core.content import (
+    ApprovalRequest,
+    ApprovalResponse,
     Content,
     DataContent,
     FunctionCall,
@@ -46,16 +48,20 @@ def wire_input(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """
     ids = CallIds()
     sent: list[dict[str, Any]] = []
+    asked = False
     for message in messages:
         entries = message.wire.get(WIRE_KEY)
         if entries is None:
             entries = message.wire[WIRE_KEY] = list(_entries(message))
         if message.role == "tool":
             entries = _with_ids(entries, "function_call_output", ids.answer(message))
-        elif message.role == "assistant" and any(entry["type"] == "function_call" for entry in entries):
-            entries = _with_ids(entries, "function_call", ids.open(message))
+        elif message.role == "assistant":
+            kinds = {entry["type"] for entry in entries}
+            if "function_call" in kinds:
+                entries = _with_ids(entries, "function_call", ids.open(message))
+            asked = asked or "mcp_approval_request" in kinds
         sent.extend(entries)
-    return sent
+    return _with_answered(sent) if asked else sent
 
 
 def wire_tools(tools: Sequence[ToolDefinition | HostedTool]) -> list[dict[str, Any]]:
@@ -106,6 +112,12 @@ def _with_ids(entries: list[dict[str, Any]], kind: str, ids: list[str]) -> list[
     ]
 
 
+def _with_answered(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return `entries` without what the service asked a person and nobody answered: the conversation went on."""
+    answered = {entry["approval_request_id"] for entry in entries if entry["type"] == "mcp_approval_response"}
+    return [entry for entry in entries if entry["type"] != "mcp_approval_request" or entry["id"] in answered]
+
+
 def _entries(message: Message) -> Iterator[dict[str, Any]]:
     """The wire form of one message: none for approvals, several for several results."""
     if message.role == "tool":
@@ -118,6 +130,9 @@ def _entries(message: Message) -> Iterator[dict[str, Any]]:
     elif message.role == "assistant":
         yield from _assistant_entries(message)
     elif message.role == "user":
+        for content in message.contents:
+            if isinstance(content, ApprovalResponse):
+                yield from approval_items(content)
         yield from _user_entry(message)
     else:
         yield {"type": "message", "role": message.role, "content": clean_text(message.text)}
@@ -135,6 +150,8 @@ def _assistant_entries(message: Message) -> Iterator[dict[str, Any]]:
             entries = [_said(content)] if content.text else []
         elif isinstance(content, FunctionCall):
             entries = [_called(content)]
+        elif isinstance(content, ApprovalRequest):
+            entries = list(approval_items(content))
         elif isinstance(content, HostedToolCall) and not message.interrupted:
             entries = list(hosted_item(content, results.get(content.id)))
         if entries:

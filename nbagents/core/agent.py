@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal, TypeVar, Unpack, overload
 
@@ -12,12 +11,11 @@ from nbagents.core.arguments import RunSettings, exact_arguments
 from nbagents.core.baseagent import AgentRunHandle, BaseAgent
 from nbagents.core.budget import DEFAULT_BUDGET, RunBudget
 from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
-from nbagents.core.content import ApprovalResponse
 from nbagents.core.errors import ConfigurationError, NBAgentsError
 from nbagents.core.history import HistoryProvider, InMemoryHistoryProvider
 from nbagents.core.ids import new_id
 from nbagents.core.loop import run_events
-from nbagents.core.messages import AgentRunInputs, Message, approvals_in, normalize_messages
+from nbagents.core.messages import AgentRunInputs, Message, normalize_messages, split_answers
 from nbagents.core.middleware import Middleware, MiddlewareChain, listed
 from nbagents.core.options import TypedOptions, check_options, merge_options
 from nbagents.core.origins import with_origin
@@ -27,7 +25,7 @@ from nbagents.core.prices import has_price
 from nbagents.core.providers import ContextProvider, check_providers
 from nbagents.core.responses import AgentResponse
 from nbagents.core.run import RunContext, current_run
-from nbagents.core.sessions import AgentSession
+from nbagents.core.sessions import PENDING_KEY, AgentSession
 from nbagents.core.streams import ResponseStream, SyncResponseStream
 from nbagents.core.subagents import AgentTool, ChildSession
 from nbagents.core.templates import PromptTemplate, as_template, check_arguments, warn_of_no_template
@@ -272,11 +270,11 @@ class Agent(BaseAgent):
         if on_message is not None and not callable(on_message):
             raise ConfigurationError(f"on_message must be a function, not {type(on_message).__name__}.")
         inputs = normalize_messages(messages)
-        answers = approvals_in(inputs)
         merged = merge_options(self.options, options)
         asked = merged.get("response_format")
         output = output_format(asked)
         session = session or self.create_session()
+        own, inputs = split_answers(inputs, held=PENDING_KEY in session.state)
         chosen = budget or self.budget or DEFAULT_BUDGET
         values = {**self.arguments, **check_arguments(settings.get("arguments"))}
         parent, chosen_tools = current_run.get(), self.tools_with(self.tools, settings.get("tools"))
@@ -294,8 +292,8 @@ class Agent(BaseAgent):
                 merged.get("store"),
                 begins_anew=(options or {}).get("store") is True,
             ),
-            inputs=[kept for message in inputs if (kept := _without_answers(message)) is not None],
-            answers=answers,
+            inputs=inputs,
+            answers=own,
             system=self._system_message(values),
             arguments=values,
             tools=chosen_tools,
@@ -374,14 +372,6 @@ class Agent(BaseAgent):
                         given += 1
 
         return ResponseStream(updates, finish, events=lambda: run_events(run), messages=messages)
-
-
-def _without_answers(message: Message) -> Message | None:
-    """Return `message` without answers to approval requests; None if nothing else is in it."""
-    kept = [content for content in message.contents if not isinstance(content, ApprovalResponse)]
-    if len(kept) == len(message.contents):
-        return message
-    return replace(message, contents=tuple(kept)) if kept else None
 
 
 def _check_kinds(client: Any, instructions: Any, budget: Any, history: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nbagents.core.content import ApprovalRequest, ApprovalResponse, FunctionCall, FunctionResult
 from nbagents.core.errors import SessionError
 from nbagents.core.events import RunEvent
@@ -13,6 +15,7 @@ from nbagents.core.service_history import count_up_to_calls
 from nbagents.core.sessions import PENDING_KEY
 from nbagents.core.tools import ArgumentsError
 from nbagents.core.toolset import find_tool
+from nbagents.core.updates import AgentResponseUpdate
 
 
 def needs_approval(run: RunContext, call: FunctionCall) -> bool:
@@ -40,23 +43,23 @@ def hold_calls(run: RunContext, held: list[FunctionCall]) -> list[RunEvent]:
     run.unstored = []
     run.stop_reason = "approval_required"
     requests = [request for call in held for request in _requests(run, call)]
-    events = []
     message = run.signed(Message("assistant", requests, run.agent.name, new_id("msg")))
     run.added.append(message)
-    for request in requests:
-        events.append(
-            run.event(
-                "approval.requested",
-                {
-                    "tool_id": run.tool_id_of(request.call),
-                    "call_id": request.call.call_id,
-                    "id": request.id,
-                    "arguments": request.call.arguments,
-                },
-                run.update(message, [request]),
-            )
-        )
-    return events
+    return [_requested(run, request, run.update(message, [request])) for request in requests]
+
+
+def ask_for_service(run: RunContext, messages: Sequence[Message]) -> list[RunEvent]:
+    """Ask a person what the service asks in `messages`, if it does; the run ends with that, the next one answers."""
+    requests = [c for message in messages for c in message.contents if isinstance(c, ApprovalRequest)]
+    if requests:
+        run.stop_reason = "approval_required"
+    return [_requested(run, request) for request in requests]
+
+
+def _requested(run: RunContext, request: ApprovalRequest, update: AgentResponseUpdate | None = None) -> RunEvent:
+    call = request.call
+    facts = {"tool_id": run.tool_id_of(call), "call_id": call.call_id, "id": request.id, "arguments": call.arguments}
+    return run.event("approval.requested", facts, update)
 
 
 def _requests(run: RunContext, call: FunctionCall) -> list[ApprovalRequest]:

@@ -116,18 +116,24 @@ class FunctionResult(Piece):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalResponse(Piece):
-    """A person's answer to an `ApprovalRequest`."""
+    """A person's answer to an `ApprovalRequest`; one to a service goes out with the next request."""
 
     type: ClassVar[str] = "approval_response"
     id: str
     call: FunctionCall
     approved: bool
     reason: str | None = None
+    service: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest(Piece):
     """A call that waits for a person.
+
+    Attributes:
+        id: what the answer refers to.
+        call: what is to be called, with its arguments.
+        service: the server at the model's service which asks, and calls it itself; None for a tool of the agent.
 
     Example:
         >>> ask = ApprovalRequest("a1", FunctionCall("c1", "rm", {"path": "data/x"}))
@@ -138,14 +144,15 @@ class ApprovalRequest(Piece):
     type: ClassVar[str] = "approval_request"
     id: str
     call: FunctionCall
+    service: str | None = None
 
     def approve(self) -> ApprovalResponse:
         """Let the call run as it stands."""
-        return ApprovalResponse(self.id, self.call, True)
+        return ApprovalResponse(self.id, self.call, True, service=self.service)
 
     def deny(self, reason: str | None = None) -> ApprovalResponse:
         """Refuse the call; the model is told, with `reason`."""
-        return ApprovalResponse(self.id, self.call, False, reason)
+        return ApprovalResponse(self.id, self.call, False, reason, self.service)
 
 
 @dataclass(frozen=True, slots=True)

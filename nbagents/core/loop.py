@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from nbagents import loop as loops
-from nbagents.core.approvals import has_held_calls, hold_calls, needs_approval, take_up_held_calls
+from nbagents.core.approvals import ask_for_service, has_held_calls, hold_calls, needs_approval, take_up_held_calls
 from nbagents.core.balance import balanced
 from nbagents.core.content import FunctionCall, RefusalContent
 from nbagents.core.deadlines import in_time
@@ -137,6 +137,10 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
                 await run.commit()
                 await run.settle()
                 continue
+            if asked := ask_for_service(run, reply.messages):
+                for event in asked:
+                    yield event
+                return
             if retry := _settle_output(run, reply):
                 for event in retry:
                     yield event

@@ -184,9 +184,22 @@ def normalize_messages(inputs: AgentRunInputs) -> list[Message]:
     return messages
 
 
-def approvals_in(messages: Iterable[Message]) -> list[ApprovalResponse]:
-    """Return the answers to approval requests among `messages`."""
-    return [c for message in messages for c in message.contents if isinstance(c, ApprovalResponse)]
+def split_answers(messages: Iterable[Message], *, held: bool) -> tuple[list[ApprovalResponse], list[Message]]:
+    """Return the answers to approval requests among `messages`, and what else is in them.
+
+    An answer to the service is a message to it, unless calls are held back here: then one of them is an agent that is
+    asked by its own service.
+    """
+    answers: list[ApprovalResponse] = []
+    others: list[Message] = []
+    for message in messages:
+        found = [c for c in message.contents if isinstance(c, ApprovalResponse) and (held or c.service is None)]
+        answers += found
+        if not found:
+            others.append(message)
+        elif kept := tuple(content for content in message.contents if content not in found):
+            others.append(replace(message, contents=kept))
+    return answers, others
 
 
 def own_values(values: dict[str, Any]) -> dict[str, Any]:

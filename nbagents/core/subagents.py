@@ -122,7 +122,8 @@ def _going_on(stored: dict[str, Any] | None, held: dict[str, Any] | None) -> Age
         return AgentSession() if stored is None else AgentSession.from_dict(stored)
     if stored is None or held["service_session_id"] is not None:
         return AgentSession.from_dict(held)
-    return AgentSession.from_dict({**stored, "state": {**stored["state"], PENDING_KEY: held["state"][PENDING_KEY]}})
+    waits = {key: value for key, value in held["state"].items() if key == PENDING_KEY}  # a service asks without it
+    return AgentSession.from_dict({**stored, "state": {**stored["state"], **waits}})
 
 
 def _keep(child: AgentSession, agent: Agent, context: ToolContext) -> None:
