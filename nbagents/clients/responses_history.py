@@ -63,7 +63,7 @@ def _said(items: Sequence[Json], calls: dict[str, FunctionCall]) -> Iterator[Mes
 
 
 def _is_message(item: Json) -> bool:
-    return bool(item.get("type", "message") == "message")
+    return bool(item["type"] == "message" if "type" in item else item["role"])
 
 
 def _parts(item: Json, kind: str) -> list[Any]:

@@ -167,11 +167,11 @@ class HostedThread(Thread):
     def unsent(self, there: Sequence[Message]) -> list[Message]:
         """Return the messages that wait here for the next request, without results that are `there` already."""
         waiting: list[Message] = self.session.state.get(UNSENT_KEY, [])
-        open_calls = {call.call_id for message in waiting for call in message.calls}
-        for message in there:
-            open_calls |= {call.call_id for call in message.calls}
-            open_calls -= {result.call_id for result in message.results}
-        return [m for m in waiting if m.role != "tool" or any(r.call_id in open_calls for r in m.results)]
+        answered: set[str | None] = set()
+        for message in [*there, *(message for message in waiting if message.calls)]:
+            answered |= {result.call_id for result in message.results}
+            answered -= {call.call_id for call in message.calls}  # providers repeat their ids
+        return [m for m in waiting if m.role != "tool" or any(r.call_id not in answered for r in m.results)]
 
     async def _add(self, new: list[Message]) -> None:
         state = self.session.state

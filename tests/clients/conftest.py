@@ -7,6 +7,7 @@ SHARED = (
     "anthropic_endpoints",
     "asking",
     "contract",
+    "conversations_endpoints",
     "endpoints",
     "served_endpoints",
     "talks",

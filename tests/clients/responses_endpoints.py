@@ -60,12 +60,15 @@ class _Rolling(_OnServer):
 class StatelessOnRawServer(_OnServer, OnRawServer):
     """The server of the tests, which plays everything."""
 
+    server_kind: ClassVar[type[RawServer]] = RawServer
+    service_kind: ClassVar[type[wire.Service]] = wire.Service
+
     def __init__(self, request: pytest.FixtureRequest) -> None:
         super().__init__(request)
         self._services: list[wire.Service] = []
 
     def _play(self, script: tuple[Turn, ...]) -> str:
-        server, service = RawServer(), wire.Service()
+        server, service = self.server_kind(), self.service_kind()
         self._servers.append(server)
         self._services.append(service)
         for number, turn in enumerate(script):

@@ -10,6 +10,7 @@ import pytest
 from nbagents import LocalChatClient
 from tests.clients.anthropic_endpoints import AnthropicOnAIMock, AnthropicOnLLMock, AnthropicOnRawServer
 from tests.clients.contract import ChatClientContract
+from tests.clients.conversations_endpoints import ConversationsOnRawServer
 from tests.clients.endpoints import Ability, Endpoint
 from tests.clients.responses_endpoints import (
     ResponsesOnAzure,
@@ -31,6 +32,7 @@ ENDPOINTS: dict[str, type[Endpoint]] = {
     "anthropic llmock": AnthropicOnLLMock,
     "anthropic aimock": AnthropicOnAIMock,
     "rolling raw": RollingOnRawServer,
+    "conversations raw": ConversationsOnRawServer,
     "rolling llmock": RollingOnLLMock,
     "rolling aimock": RollingOnAIMock,
     "stateless raw": StatelessOnRawServer,
