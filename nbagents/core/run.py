@@ -207,7 +207,7 @@ class RunContext:
                 "input": list(self.inputs),
                 "budget": self.budget.to_dict(),
                 "tags": dict(self.tags),
-                **({"parent_call_id": self.parent_call_id} if self.parent is not None else {}),
+                **({"parent_call_id": self.parent_call_id} if self.parent and not self.parent_run_id else {}),
                 **({"metadata": dict(self.metadata)} if self.metadata else {}),
             },
         )

@@ -57,7 +57,7 @@ def export_otel(
         >>> export_otel(response, exporter=exporter)
         1
         >>> [span.name for span in exporter.get_finished_spans()]
-        ['chat', 'invoke_agent helper']
+        ['chat scripted', 'invoke_agent helper']
     """
     check_packages()
     from nbagents.analysis.otel.sending import Sender

