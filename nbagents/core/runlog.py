@@ -135,7 +135,8 @@ class RunLog:
         return record
 
     def close(self, record: RunRecord) -> None:
-        """Take note that `record` has its end."""
+        """Take note that `record` has its end; nobody follows it any more."""
+        record.observer = None
         with self._lock:
             self._bytes += record.size
             self._trim()

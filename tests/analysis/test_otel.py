@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,20 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from nbagents import Agent, OpenAIChatClient, RunBudget, ScriptedChatClient, run_log, tool, tool_call
+from nbagents import (
+    Agent,
+    OpenAIChatClient,
+    RecordedChatClient,
+    RunBudget,
+    ScriptedChatClient,
+    run_log,
+    tool,
+    tool_call,
+)
 from nbagents.analysis import disable_otel, enable_otel
 from nbagents.core import retries
 from nbagents.core.errors import ConfigurationError, NBAgentsError
+from nbagents.core.runlog import RunRecord
 from tests.analysis.runs import Gate, add, agent, reported, run_that_fails, run_that_is_cancelled
 from tests.analysis.telemetry import Telemetry, exported, facts, trees
 from tests.support.servers import LLMock
@@ -431,11 +442,49 @@ async def test_an_id_generator_of_the_user_s_is_kept() -> None:
     assert {span.context.trace_id for span in telemetry.spans} == {1}
 
 
-async def test_without_telemetry_nobody_follows_a_run() -> None:
+async def test_the_global_provider_may_be_set_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    telemetry = Telemetry()
+    enable_otel()
+    try:
+        await agent("Hi").run("Hello")
+        monkeypatch.setattr(trace, "get_tracer_provider", lambda: telemetry.provider)
+        await agent("Hi").run("Hello")
+    finally:
+        disable_otel()
+    assert trees(telemetry.spans) == [("invoke_agent helper", (("chat scripted", ()),))]
+
+
+async def test_a_replay_is_told_and_its_tokens_do_not_count_again(telemetry: Telemetry, tmp_path: Path) -> None:
+    tape = tmp_path / "tape.jsonl"
+    await Agent(RecordedChatClient(tape, ScriptedChatClient(["Hi"])), name="helper").run("Hello")
+    before = {p.attributes["gen_ai.token.type"]: p.count for p in telemetry.points("gen_ai.client.token.usage")}
+    await Agent(RecordedChatClient(tape, mode="replay"), name="helper").run("Hello")
+    recorded, replayed = (s for s in telemetry.spans if s.name.startswith("chat"))
+    assert "nbagents.replayed" not in (recorded.attributes or {})
+    assert (replayed.attributes or {})["nbagents.replayed"] is True
+    after = {p.attributes["gen_ai.token.type"]: p.count for p in telemetry.points("gen_ai.client.token.usage")}
+    assert before == after == {"input": 1, "output": 1}
+
+
+async def test_what_followed_a_run_is_let_go_when_it_ends(telemetry: Telemetry) -> None:
     response = await agent("Hi").run("Hello")
     record = run_log().get(str(response.run_id))
     assert record is not None
     assert record.observer is None
+
+
+async def test_without_telemetry_nobody_follows_a_run() -> None:
+    followed: list[Any] = []
+
+    def watch(record: RunRecord) -> None:
+        followed.append(record.observer)
+
+    run_log().watchers.append(watch)
+    try:
+        await agent("Hi").run("Hello")
+    finally:
+        run_log().watchers.remove(watch)
+    assert followed == [None]
 
 
 def test_without_its_packages_telemetry_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,17 @@ async def test_exported_twice_it_is_one_trace() -> None:
     assert len({span.context.span_id for span in first}) == len(first)
 
 
+async def test_one_run_of_a_store_brings_those_of_its_sub_agents(tmp_path: Path) -> None:
+    with use_store(f"sqlite:///{tmp_path}/runs.db") as store:
+        await nested_agent().run("1+2")
+        response = await nested_agent().run("1+2")
+        store.flush()
+        run_log().clear()
+        assert trees(exported(response)) == [NESTED_TREE]
+        assert trees(exported(agent="outer")) == [NESTED_TREE, NESTED_TREE]
+        assert len(exported(store, agent="inner")) == 8
+
+
 async def test_a_part_of_a_trace_belongs_to_it() -> None:
     """A sub-agent's run alone has the trace of the run above it, and its parent there."""
     await nested_agent().run("1+2")

@@ -95,6 +95,7 @@ def reply_attributes(reply: Mapping[str, Any]) -> Attributes:
             "gen_ai.response.finish_reasons": [_name(reason)] if reason else None,
             "gen_ai.response.time_to_first_chunk": ttft if error is None else None,
             "nbagents.status": request_status(error),
+            "nbagents.replayed": reply.get("replayed") or None,
             "error.type": error_type(error),
             **usage_attributes(reply.get("usage")),
         }

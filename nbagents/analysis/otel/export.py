@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Unpack
 
@@ -16,6 +17,9 @@ from nbagents.core.arguments import exact_arguments
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider
+
+_CLOCK_SECONDS = 0.001
+"""Two events at the end of a run may have one time."""
 
 
 @exact_arguments(Filters)
@@ -64,9 +68,10 @@ def export_otel(
 
     runs = chosen_runs(selection, filters)
     source = selection if isinstance(selection, RunSource) else None
+    are_all = (selection is None or source is not None) and not any(value is not None for value in filters.values())
     sender = Sender(source, exporter, tracer_provider, capture=captures(capture_content))
     count = 0
-    for run in progress(_with_children(runs, source), "Exporting"):
+    for run in progress(runs if are_all else _with_children(runs, source), "Exporting"):
         sender.send(run)
         count += 1
     sender.flush()
@@ -77,9 +82,9 @@ def _with_children(runs: Iterator[RunFacts], source: RunSource | None) -> Iterat
     """Yield the runs, and those that their tools began, each once."""
     seen: set[str] = set()
     for run in runs:
-        waiting = [run]
+        waiting = deque([run])
         while waiting:
-            one = waiting.pop(0)
+            one = waiting.popleft()
             if one.run_id in seen:
                 continue
             seen.add(one.run_id)
@@ -89,6 +94,7 @@ def _with_children(runs: Iterator[RunFacts], source: RunSource | None) -> Iterat
 
 
 def _children(run: RunFacts, source: RunSource | None) -> list[RunFacts]:
-    until = None if run.ended_at is None else run.ended_at + 1e-3
+    """The runs that began while `run` was going on, and say that they are part of it."""
+    until = None if run.ended_at is None else run.ended_at + _CLOCK_SECONDS
     records = stored_records(RunQuery(since=run.started_at, until=until), source)
     return [RunFacts(record) for record in records if record.events[0].payload["parent_run_id"] == run.run_id]

@@ -43,8 +43,8 @@ class RunMetrics:
         """
         dimensions = {name: attributes[name] for name in _DIMENSIONS if name in attributes}
         self._duration.record(max(seconds, 0.0), dimensions, context)
-        if attributes["gen_ai.operation.name"] != "chat":
-            return  # each token counts once
+        if attributes["gen_ai.operation.name"] != "chat" or "nbagents.replayed" in attributes:
+            return  # each token counts once, and those of a recording not again
         dimensions.pop("error.type", None)
         for kind in ("input", "output"):
             if (count := attributes.get(f"gen_ai.usage.{kind}_tokens")) is not None:
