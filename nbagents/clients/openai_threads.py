@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from nbagents.clients.responses_history import FILE_SCHEME, messages_of
-from nbagents.clients.responses_tools import hosted_item
+from nbagents.clients.responses_tools import approval_items, hosted_item
 from nbagents.clients.responses_wire import wire_input
 from nbagents.clients.service import ServiceClient
 from nbagents.core.content import (
@@ -233,7 +233,9 @@ def _is_unfit(content: Content, message: Message) -> bool:
         return any(_is_elsewhere(item) or item.media_type.startswith("audio/") for item in content.items)
     if isinstance(content, DataContent):
         return _is_elsewhere(content)
-    return isinstance(content, ApprovalRequest | ApprovalResponse | UsageContent | ErrorContent)
+    if isinstance(content, ApprovalRequest | ApprovalResponse):
+        return next(approval_items(content), None) is None
+    return isinstance(content, UsageContent | ErrorContent)
 
 
 def _is_elsewhere(content: DataContent) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nbagents.clients.responses_replies import ResponseReader
-from nbagents.core.content import Content, DataContent, FunctionCall, FunctionResult, TextContent
+from nbagents.core.content import ApprovalRequest, Content, DataContent, FunctionResult, TextContent
 from nbagents.core.errors import InvalidReplyError
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import Message, Role
@@ -27,16 +27,17 @@ def messages_of(items: Sequence[Any]) -> list[Message]:
     """
     messages: list[Message] = []
     said: list[Json] = []
-    calls: dict[str, FunctionCall] = {}
+    asked: dict[str, Any] = {}
     try:
         for item in items:
-            if item.get("type") == "function_call_output" or _is_input(item):
-                messages += _said(said, calls)
-                said = []
-                messages.append(_result(item, calls) if item.get("type") == "function_call_output" else _input(item))
-            else:
+            read = _input if _is_input(item) else _ANSWERS.get(item.get("type"))
+            if read is None:
                 said.append(item)
-        return [*messages, *_said(said, calls)]
+                continue
+            messages += _said(said, asked)
+            said = []
+            messages.append(read(item, asked))
+        return [*messages, *_said(said, asked)]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidReplyError(f"The server gave an item that is none: {str(items)[:200]}") from error
 
@@ -45,8 +46,8 @@ def _is_input(item: Json) -> bool:
     return _is_message(item) and item.get("role") != "assistant"
 
 
-def _said(items: Sequence[Json], calls: dict[str, FunctionCall]) -> Iterator[Message]:
-    """What the model said in a row, put together as a reply is; `calls` learns of the calls in it."""
+def _said(items: Sequence[Json], asked: dict[str, Any]) -> Iterator[Message]:
+    """What the model said in a row, put together as a reply is; `asked` learns of what waits for an answer."""
     if not items:
         return
     whole = [{**item, "content": _parts(item, "output_text")} if _is_message(item) else item for item in items]
@@ -58,7 +59,8 @@ def _said(items: Sequence[Json], calls: dict[str, FunctionCall]) -> Iterator[Mes
         update = reader.read_end()
     first = items[0].get("id")
     for number, message in enumerate(folder.messages(), 1):
-        calls.update((call.call_id, call) for call in message.calls if call.call_id)
+        asked.update((call.call_id, call) for call in message.calls if call.call_id)
+        asked.update((one.id, one) for one in message.contents if isinstance(one, ApprovalRequest))
         yield replace(message, message_id=first if number == 1 else f"{first}-{number}")
 
 
@@ -71,13 +73,13 @@ def _parts(item: Json, kind: str) -> list[Any]:
     return [{"type": kind, "text": content}] if isinstance(content, str) else list(content)
 
 
-def _input(item: Json) -> Message:
+def _input(item: Json, asked: Mapping[str, Any]) -> Message:
     contents = [content for part in _parts(item, "input_text") if (content := _content(part)) is not None]
     return Message(_ROLES.get(item.get("role"), "user"), contents, message_id=item.get("id"))
 
 
-def _result(item: Json, calls: Mapping[str, FunctionCall]) -> Message:
-    call = calls.get(item["call_id"])
+def _result(item: Json, asked: Mapping[str, Any]) -> Message:
+    call = asked.get(item["call_id"])
     output = item.get("output") or ""
     parts = [] if isinstance(output, str) else [content for part in output if (content := _content(part)) is not None]
     text = output if isinstance(output, str) else "".join(c.text for c in parts if isinstance(c, TextContent))
@@ -89,6 +91,15 @@ def _result(item: Json, calls: Mapping[str, FunctionCall]) -> Message:
         items=tuple(content for content in parts if isinstance(content, DataContent)),
     )
     return Message("tool", [result], message_id=item.get("id"))
+
+
+def _approval(item: Json, asked: Mapping[str, Any]) -> Message:
+    request = asked[item["approval_request_id"]]
+    answer = request.approve() if item.get("approve") else request.deny(item.get("reason"))
+    return Message("user", [answer], message_id=item.get("id"))
+
+
+_ANSWERS = {"function_call_output": _result, "mcp_approval_response": _approval}
 
 
 def _content(part: Json) -> Content | None:
