@@ -22,12 +22,14 @@ from nbagents.clients.responses_tools import HostedTools, included
 from nbagents.clients.responses_wire import wire_input, wire_options, wire_tools
 from nbagents.core import AgentSession, ChatRequest, ChatResponseUpdate
 from nbagents.core.arguments import exact_arguments
+from nbagents.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _MERGED = ("text", "reasoning")
+_SUMMARIES = ("auto", "concise", "detailed")
 
 
 class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
@@ -127,6 +129,10 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         self.streaming = streaming
         self.stores_by_default = stores_by_default
         self.conversations = conversations
+        if reasoning_summary not in (None, *_SUMMARIES):
+            raise ConfigurationError(
+                f"reasoning_summary is one of {', '.join(map(repr, _SUMMARIES))}, not {reasoning_summary!r}."
+            )
         self.reasoning_summary = reasoning_summary
 
     def service_thread(self, session: AgentSession) -> OpenAIThread:

@@ -24,6 +24,7 @@ from nbagents import (
     Message,
     OpenAIChatClient,
     OpenAIResponsesClient,
+    RunBudget,
     ScriptedChatClient,
     SupportsCodeInterpreterTool,
     SupportsFileSearchTool,
@@ -105,6 +106,49 @@ async def test_a_turn_brings_only_what_is_new_and_a_follow_up_only_the_results(s
     assert [sent["instructions"] for sent in service.requests] == ["Be brief."] * 3
     assert not any("store" in sent or "include" in sent for sent in service.requests)
     assert (first.conversation_id, second.conversation_id, session.service_session_id) == ("resp_2", "resp_3", "resp_3")
+
+
+@both_modes
+async def test_a_run_that_stops_at_its_limit_answers_its_calls(service: Service, mode: Mode) -> None:
+    """C67"""
+    calls = [called("c1", "add", {"a": 1}), called("c2", "add", {"a": 2}, id="fc_2")]
+    service.say(*calls).say("That is all I can do.").say("Still here.")
+    agent = service.agent(add)
+    session = agent.create_session()
+    stopped = await ask(agent, "Add", mode, session, budget=RunBudget(max_steps=1))
+    assert stopped.stop_reason == "max_steps"
+    assert (await ask(agent, "And now?", mode, session)).text == "Still here."
+    assert [kind for kind, _ in service.brought(1)] == ["function_call_output"] * 2
+    assert "tools" not in service.requests[1]
+    assert service.brought(2) == [("user", "And now?")]
+
+
+@both_modes
+@pytest.mark.parametrize("stores", [True, False])
+async def test_a_run_that_is_cancelled_in_a_tool_leaves_a_session_that_can_be_used(
+    service: Service, mode: Mode, stores: bool
+) -> None:
+    """C53: the service refuses a call without its result."""
+    begun = asyncio.Event()
+
+    @tool
+    async def slow() -> str:
+        """Take long."""
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    service.say(said("Wait."), called("c1", "add", {"a": 1}), called("c2", "slow", {}, id="fc_2")).say("Still here.")
+    agent = service.agent(add, slow, client={"stores_by_default": stores})
+    session = agent.create_session()
+    run = asyncio.ensure_future(ask(agent, "Go", mode, session))
+    await begun.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert (await ask(agent, "And now?", mode, session)).text == "Still here."
+    results = [content for kind, content in service.brought() if kind == "function_call_output"]
+    assert (len(results), "Interrupted" in results[1]) == (2, True)
 
 
 @both_modes
@@ -246,6 +290,32 @@ async def test_ids_that_come_again_are_told_apart(service: Service, mode: Mode) 
     items = service.requests[-1]["input"]
     outputs = {item["call_id"]: item["output"] for item in items if item["type"] == "function_call_output"}
     assert list(outputs.values()) == ["11", "12", "13", "14"]
+
+
+@both_modes
+async def test_calls_without_any_id_get_one_that_is_unique_in_the_conversation(service: Service, mode: Mode) -> None:
+    """C22"""
+    nameless = {key: value for key, value in called("", "add", {"a": 1}).items() if key not in ("call_id", "id")}
+    whole = response(nameless)
+    for text in ("One", "Two"):
+        service.server.reply_with(lambda body: [*wire.opening(), wire.ending(whole)] if body.get("stream") else whole)
+        service.say(text)
+    agent = service.agent(add, client={"stores_by_default": False})
+    session = agent.create_session()
+    for text in ("One", "Two"):
+        assert (await ask(agent, "Go", mode, session)).text == text
+    items = service.requests[-1]["input"]
+    ids = [item["call_id"] for item in items if item["type"] == "function_call"]
+    assert len(set(ids)) == 2
+    assert [item["call_id"] for item in items if item["type"] == "function_call_output"] == ids
+
+
+@both_modes
+async def test_blank_text_before_a_call_is_no_answer(service: Service, mode: Mode) -> None:
+    """C32"""
+    service.say(said("\n\n"), called("c1", "add", {"a": 1})).say("It was eleven.")
+    answer = await ask(service.agent(add), "Go", mode)
+    assert (answer.messages[-1].text, len(service.requests)) == ("It was eleven.", 2)
 
 
 @both_modes
@@ -578,7 +648,9 @@ async def test_a_client_of_the_users_sends_and_is_not_closed(service: Service, m
     assert service.server.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
-@pytest.mark.parametrize("wrong", [{"max_retries": -1}, {"api_key": KEY, "base_url": "x"}, {"storesbydefault": True}])
+@pytest.mark.parametrize(
+    "wrong", [{"max_retries": -1}, {"api_key": KEY, "base_url": "x"}, {"reasoning_summary": "long"}]
+)
 def test_a_wrong_argument_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(NBAgentsError) as raised:
         OpenAIResponsesClient("m", **{"base_url": "http://x/v1", **wrong})

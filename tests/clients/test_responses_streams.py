@@ -348,7 +348,20 @@ def empty_at_the_end(events: list[wire.Event]) -> list[wire.Event]:
     return [*events[:-1], wire.ending(response())]
 
 
+def whole_when_announced(value: dict[str, Any]) -> dict[str, Any]:
+    if value["type"] != "response.output_item.added":
+        return value
+    return {**value, "item": [ADD, LOOK][value["output_index"]]}
+
+
 QUIRKS: dict[str, list[wire.Event]] = {
+    "whole when announced": changed(calls_in_events(), whole_when_announced),  # C25
+    "whole when announced, and nothing more": empty_at_the_end(
+        without(
+            changed(calls_in_events(), whole_when_announced),
+            *("function_call_arguments.delta", "function_call_arguments.done"),
+        )
+    ),
     "items only in the end": [*wire.opening(), wire.ending(response(ADD, LOOK))],
     "the end without items": empty_at_the_end(calls_in_events()),
     "arguments without an end": without(calls_in_events(), "function_call_arguments.done"),
