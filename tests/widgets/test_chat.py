@@ -16,6 +16,7 @@ from comm.base_comm import BaseComm
 
 from nbagents import Agent, Chat, ScriptedChatClient, tool, tool_call
 from nbagents.core.errors import ConfigurationError, RunCancelledError
+from tests.core.further_service import LedgerClient
 
 
 class RecordingComm(BaseComm):
@@ -119,8 +120,9 @@ def test_turns_before_the_display_are_in_the_state(chats: Callable[..., Chat]) -
         assert all(text in str(state) for text in ("One", "First reply.", "Two", "Second reply."))
 
 
-def test_an_earlier_session_is_shown(chats: Callable[..., Chat]) -> None:
-    agent = Agent(ScriptedChatClient(["First reply.", "Second reply."]))
+@pytest.mark.parametrize("client", [ScriptedChatClient, LedgerClient])
+def test_an_earlier_session_is_shown(client: type[Any]) -> None:
+    agent = Agent(client(["First reply.", "Second reply."]))
     session = agent.run_sync("One").session
     chat = Chat(agent, session)
     assert "First reply." in str(chat.snapshot)
