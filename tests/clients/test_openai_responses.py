@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -24,6 +25,7 @@ from nbagents import (
     Message,
     OpenAIChatClient,
     OpenAIResponsesClient,
+    RecordedChatClient,
     RunBudget,
     ScriptedChatClient,
     SupportsCodeInterpreterTool,
@@ -496,6 +498,26 @@ async def test_a_stream_that_is_left_keeps_the_partial_text_and_the_session_goes
     service.server.wait_until(lambda: service.server.hang_ups == 1)
     assert (await ask(agent, "And now?", "streamed", session)).text == "Still here."
     assert service.brought() == [("user", "Count"), ("assistant", "one "), ("user", "And now?")]
+
+
+@both_modes
+@pytest.mark.parametrize("stores", [True, False])
+async def test_a_recording_replays_without_the_service(
+    service: Service, mode: Mode, stores: bool, tmp_path: Path
+) -> None:
+    cited = wire.text_part("Let me see.", {"type": "url_citation", "url": "https://x.test"})
+    service.say(thought("Hm.", encrypted="s"), said(cited, phase="commentary"), SEARCH, called("c1", "add", {"a": 2}))
+    service.say("It is 12.").say(said("One.", id="m1"), said("Two.", id="m2"))
+    told = []
+    for inner in (service.client(stores_by_default=stores), None):
+        agent = Agent(RecordedChatClient(tmp_path / "r.jsonl", inner), tools=[add])
+        session = agent.create_session()
+        answers = [await ask(agent, prompt, mode, session) for prompt in ("Add", "Bye")]
+        contents = [content for answer in answers for message in answer.messages for content in message.contents]
+        kept = [(type(one), getattr(one, "text", ""), one.extra) for one in contents]
+        told.append((kept, session.service_session_id, [answer.text for answer in answers]))
+    assert told[0] == told[1]
+    assert len(service.requests) == 3
 
 
 # --- tools of the service

@@ -151,6 +151,17 @@ def test_a_thought_takes_its_id_and_encrypted_form_whenever_they_come():
     assert "gAAAA" not in repr(message)
 
 
+def test_an_empty_piece_with_fields_of_its_own_closes_the_text_before_it():
+    cited = [{"type": "url_citation", "url": "https://x.test"}]
+    pieces = [TextContent("a"), TextContent("b"), TextContent("", extra={"annotations": cited}), TextContent("c")]
+    (message,) = folded(*pieces).messages
+    assert message.contents == Message("assistant", pieces).contents
+    closed, other = message.contents
+    assert (closed.text, list(closed.annotations), other.text, list(other.annotations)) == ("ab", cited, "c", [])
+    alone = TextContent("", extra={"annotations": cited})
+    assert folded(alone).messages[0].contents == (alone,)
+
+
 def test_the_last_word_on_a_hosted_call_counts_in_its_first_place():
     begun, done = HostedToolCall("shell", "h1"), HostedToolCall("shell", "h1", {"commands": ["ls"]})
     half, whole = HostedToolResult("shell", "h1", "a"), HostedToolResult("shell", "h1", "a b")
