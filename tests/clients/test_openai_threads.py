@@ -111,6 +111,18 @@ async def test_a_turn_brings_only_what_is_new(make, ask, responses_server, conve
     assert session.state == {}
 
 
+def test_the_blocking_calls_go_on_with_the_session_of_a_response(make, responses_server):
+    agent = make("Hello.", "Ada.", "Yes.", "Bye.")
+    response = agent.run_sync("I am Ada.")
+    response = agent.run_sync("Who am I?", session=response.session)
+    for update in (stream := agent.stream_sync("Sure?", session=response.session)):
+        assert update.agent_id == "agent"
+    response = agent.start("Bye.", session=stream.get_final_response().session).result(30)
+    assert response.text == "Bye."
+    assert responses_server.sent() == [("user", "Bye.")]
+    assert len(responses_server.stored(response.session.service_session_id)) == 8
+
+
 async def test_both_ids_of_calls_come_back(make):
     agent = make([tool_call("add", a=1, b=2)], "It is 3.", tools=[add])
     session = agent.create_session()

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nbagents import (
     Agent,
@@ -16,7 +18,7 @@ from nbagents import (
     tool,
     tool_call,
 )
-from nbagents.core.content import ReasoningContent
+from nbagents.core.content import FunctionCall, FunctionResult, ReasoningContent
 from nbagents.core.errors import ConfigurationError, ServerError, SessionError, ThreadDeletedError
 from tests.core.further_service import ArchiveThread, LedgerClient, LedgerThread
 from tests.core.services import StoringClient
@@ -224,6 +226,45 @@ async def test_a_turn_that_is_not_finished_is_not_copied(client):
         await copy_thread(agent.thread(session), target)
     await agent.run([request.approve() for request in response.approvals], session=session)
     assert len(await copy_thread(agent.thread(session), target)) == 6
+
+
+@st.composite
+def histories(draw):
+    """Messages of every kind in any order: calls without results, results without calls, results twice."""
+    numbers = st.integers(0, 3)
+    made = []
+    for _ in range(draw(st.integers(1, 8))):
+        number = draw(numbers)
+        made.append(
+            draw(
+                st.sampled_from(
+                    [
+                        Message("user", f"u{number}"),
+                        Message("assistant", f"a{number}"),
+                        Message("assistant", [FunctionCall(f"c{number}", "f", {}, f"call_{number}")]),
+                        Message("tool", [FunctionResult(f"c{number}", "f", f"r{number}", f"call_{number}")]),
+                    ]
+                )
+            )
+        )
+    return made
+
+
+@given(histories())
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_copied_is_in_order_balanced_and_goes_on(messages):
+    async def copied():
+        source = LocalThread(AgentSession(state={"messages": messages}), InMemoryHistoryProvider())
+        agent = Agent(LedgerClient(["ok"]))  # it refuses calls that are not answered, and answers without calls
+        session = agent.create_session()
+        given = await copy_thread(source, agent.thread(session))
+        assert (await agent.run("go on", session=session)).text == "ok"
+        return given, await agent.thread(session).get_messages()
+
+    given, there = asyncio.run(copied())
+    assert shown(there) == [*shown(given), ("user", "go on"), ("assistant", "ok")]
+    said = [item for item in shown(messages) if item[0] == "user" or item[1].startswith("a")]
+    assert [item for item in shown(given) if item in said] == said
 
 
 # --- at a service
