@@ -61,12 +61,12 @@ class Sender:
         spans = RunSpans(self._tracer, Context(), self._ancestry, capture=self._capture)
         for event in run.events:
             spans.take(event)
+            self._unflushed += 1  # there are fewer spans
+            if self._unflushed >= _BATCH:
+                self.flush()
         spans.close(run.events[-1].timestamp)
         if not spans.sampled:
             self._ancestry.dropped.add(run.run_id)
-        self._unflushed += len(run.events)  # there are fewer spans
-        if self._unflushed >= _BATCH:
-            self.flush()
 
     def flush(self) -> None:
         """Let what was made go out.
