@@ -81,12 +81,20 @@ if TYPE_CHECKING:
     from nbagents.core.protocols import SupportsMCPTool as SupportsMCPTool
     from nbagents.core.protocols import SupportsShellTool as SupportsShellTool
     from nbagents.core.protocols import SupportsWebSearchTool as SupportsWebSearchTool
+    from nbagents.core.reducers import Reducer as Reducer
+    from nbagents.core.reducers import ReductionContext as ReductionContext
+    from nbagents.core.reducers import SlidingWindowReducer as SlidingWindowReducer
+    from nbagents.core.reducers import SummarizationReducer as SummarizationReducer
+    from nbagents.core.reducers import TokenBudgetReducer as TokenBudgetReducer
+    from nbagents.core.reducers import ToolResultReducer as ToolResultReducer
+    from nbagents.core.reducers import TruncationReducer as TruncationReducer
     from nbagents.core.thread_copy import copy_thread as copy_thread
     from nbagents.core.threads import HostedThread as HostedThread
     from nbagents.core.threads import LocalThread as LocalThread
     from nbagents.core.threads import ReadOnlyThread as ReadOnlyThread
     from nbagents.core.threads import ServiceThread as ServiceThread
     from nbagents.core.threads import Thread as Thread
+    from nbagents.core.tokens import estimate_tokens as estimate_tokens
     from nbagents.extension import load_ipython_extension as load_ipython_extension
     from nbagents.extension import unload_ipython_extension as unload_ipython_extension
     from nbagents.widgets import Chat as Chat
@@ -179,7 +187,17 @@ _HOMES = {
     ),
     "nbagents.core.history_file": ("FileHistoryProvider",),
     "nbagents.core.history_sql": ("SQLHistoryProvider",),
+    "nbagents.core.reducers": (
+        "Reducer",
+        "ReductionContext",
+        "SlidingWindowReducer",
+        "SummarizationReducer",
+        "TokenBudgetReducer",
+        "ToolResultReducer",
+        "TruncationReducer",
+    ),
     "nbagents.core.thread_copy": ("copy_thread",),
+    "nbagents.core.tokens": ("estimate_tokens",),
     "nbagents.core.threads": ("HostedThread", "LocalThread", "ReadOnlyThread", "ServiceThread", "Thread"),
     "nbagents.extension": ("load_ipython_extension", "unload_ipython_extension"),
     "nbagents.widgets": ("Chat",),

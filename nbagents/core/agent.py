@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import aclosing
+from functools import partial
 from os import PathLike
 from typing import Any, Literal, TypeVar, Unpack, overload
 
@@ -23,13 +24,15 @@ from nbagents.core.outputs import output_format
 from nbagents.core.pending import PendingResponse
 from nbagents.core.prices import has_price
 from nbagents.core.providers import ContextProvider, check_providers
+from nbagents.core.reducers.base import ReducerLike, chosen_reducer
+from nbagents.core.reducers.view import RunReduction, reduced
 from nbagents.core.responses import AgentResponse
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.sessions import PENDING_KEY, AgentSession
 from nbagents.core.streams import ResponseStream, SyncResponseStream
 from nbagents.core.subagents import AgentTool, ChildSession
 from nbagents.core.templates import PromptTemplate, as_template, check_arguments, warn_of_no_template
-from nbagents.core.threads import Thread, thread_of
+from nbagents.core.threads import LocalThread, Thread, thread_of
 from nbagents.core.tools import FunctionTool
 from nbagents.core.toolset import Tool, check_tools, collect_tools, tools_of_run, usable, warn_of_unused
 from nbagents.core.updates import AgentResponseUpdate
@@ -53,6 +56,9 @@ class Agent(BaseAgent):
         history: where the messages of its sessions are stored; in the session itself by default.
         context_providers: they add to each run and see its result; one or several.
         middleware: functions around its runs, model requests and tool calls, the outermost first; one or several.
+        reducer: what a request leaves out of a long conversation, such as `TokenBudgetReducer(8_000)`: a reducer, a
+            function of the messages, or a list of them. What is stored stays whole. Where the service stores the
+            conversation, nothing can be left out.
         budget: the limits of each run.
         template: how `instructions` are rendered: `nbagents` (`{{$name}}`), `jinja2`, or None to send them as they are.
 
@@ -80,6 +86,7 @@ class Agent(BaseAgent):
         history: HistoryProvider | None = None,
         context_providers: ContextProvider | Iterable[ContextProvider] | None = None,
         middleware: Middleware | Iterable[Middleware] | None = None,
+        reducer: ReducerLike | None = None,
         budget: RunBudget | None = None,
         template: PromptTemplate | str | None = None,
     ) -> None:
@@ -97,6 +104,7 @@ class Agent(BaseAgent):
         self.context_providers = check_providers(context_providers)
         self.middleware = listed(middleware)
         MiddlewareChain.of(self.middleware)  # what is no middleware is an error here
+        self.reducer = chosen_reducer(reducer)
         self._warned_of_tools = False
         self._check_tools(self.tools)  # a tool that cannot be sent is an error here, not at the first run
 
@@ -113,7 +121,10 @@ class Agent(BaseAgent):
         Raises:
             ConfigurationError: the session is of another kind than what this agent can go on with.
         """
-        return thread_of(session, self.history, self.client, self.options.get("store"))
+        thread = thread_of(session, self.history, self.client, self.options.get("store"))
+        if self.reducer is not None and isinstance(thread, LocalThread):
+            thread.reducing = partial(reduced, reducer=self.reducer, session=session, client=self.client)
+        return thread
 
     @exact_arguments()
     def as_tool(
@@ -199,6 +210,7 @@ class Agent(BaseAgent):
             budget: the limits of this run, instead of the agent's.
             arguments: values for the instructions' template and for tools, over the agent's.
             middleware: more middleware for this run, inside the agent's; one or several.
+            reducer: another reducer for this run; `UNSET` for none.
             on_message: called with each whole message that the run adds, in causal order; may be async.
             client_kwargs: what reaches the provider untouched.
 
@@ -306,6 +318,9 @@ class Agent(BaseAgent):
             middleware=MiddlewareChain.of(self.middleware, settings.get("middleware")),
             parent=parent,
         )
+        chosen_reduction = chosen_reducer(settings.get("reducer"), self.reducer)
+        if chosen_reduction is not None:
+            run.reduction = RunReduction.of(run, chosen_reduction)
         return with_origin(run)
 
     def tools_with(self, present: Iterable[Tool], more: Iterable[Any] | Any | None) -> dict[str, Tool]:

@@ -28,6 +28,7 @@ class RunSettings(TypedDict, total=False):
     budget: RunBudget | None
     arguments: Mapping[str, Any] | None
     middleware: Middleware | Iterable[Middleware] | None
+    reducer: Any
     on_message: OnMessage | None
     client_kwargs: Mapping[str, Any] | None
 

@@ -17,6 +17,7 @@ from nbagents.core.options import check_names
 from nbagents.core.prices import request_cost
 from nbagents.core.rates import RateLimits
 from nbagents.core.retries import with_retries
+from nbagents.core.tokens import estimate_tokens
 from nbagents.core.usage import Usage, total_usage
 
 EMBEDDING_OPTIONS = frozenset({"model", "dimensions", "user"})
@@ -24,6 +25,8 @@ _TOO_LONG = 1.25
 """How far an estimate must be over the limit of a text: below that, the service itself decides."""
 _FULL = 2 / 3
 """How far a request is filled by estimates: a service refuses the whole of one that is too large."""
+_MOST_TOKENS_OF_A_CHARACTER = 2
+"""By the estimate."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -102,9 +105,8 @@ class BaseEmbeddingClient(ABC):
         """
 
     def count_tokens(self, text: str) -> int:
-        """Return how many tokens `text` has, about: a quarter of its ASCII characters, one for each other one."""
-        ascii_characters = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
-        return ascii_characters // 4 + len(text) - ascii_characters + 1
+        """Return how many tokens `text` has: `estimate_tokens` of it, where a client has nothing better."""
+        return estimate_tokens(text)
 
     @exact_arguments()
     async def get_embeddings(
@@ -157,7 +159,7 @@ class BaseEmbeddingClient(ABC):
         """
         too_long = _scaled(self.max_text_tokens, 1 if self.exact_counts else _TOO_LONG)
         most = _scaled(self.max_batch_tokens, 1 if self.exact_counts else _FULL)
-        counts = too_long is not None or most is not None or self.limits is not None
+        counts = self._must_count(texts, too_long, most)
         batches: list[_Batch] = []
         for place, text in enumerate(texts):
             if not text:
@@ -177,6 +179,15 @@ class BaseEmbeddingClient(ABC):
             batches[-1].texts.append(text)
             batches[-1].tokens += tokens
         return batches
+
+    def _must_count(self, texts: Sequence[str], too_long: float | None, most: float | None) -> bool:
+        """Whether the tokens matter; few texts that are short can be too large for nothing."""
+        if self.exact_counts or (self.limits is not None and self.limits.tokens_per_minute is not None):
+            return True
+        longest, whole = max(map(len, texts), default=0), sum(map(len, texts))
+        return (too_long is not None and longest * _MOST_TOKENS_OF_A_CHARACTER > too_long) or (
+            most is not None and whole * _MOST_TOKENS_OF_A_CHARACTER > most
+        )
 
     async def _parts(self, batches: Sequence[_Batch], options: Mapping[str, Any]) -> list[Embeddings]:
         """The vectors of each batch, a few at once; the first that fails ends the others."""

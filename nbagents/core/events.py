@@ -33,10 +33,20 @@ LIVE_EVENTS = frozenset({"llm.delta", "llm.reasoning_delta", "llm.update", "tool
 """
 
 OTHER_EVENTS = frozenset(
-    {"llm.requested", "llm.failed", "message.added", "session.unconfirmed", "provider.failed", "run.ended", "run.noted"}
+    {
+        "llm.requested",
+        "llm.failed",
+        "message.added",
+        "history.reduced",
+        "session.unconfirmed",
+        "provider.failed",
+        "run.ended",
+        "run.noted",
+    }
 )
 """Events that stand in the log only.
 
+`history.reduced`: from here on requests bring less of the conversation than is stored.
 `session.unconfirmed`: the service stores the conversation, and its reply did not say under which id.
 `provider.failed`: a context provider or a storage failed beside the run, which went on or had ended already.
 `run.noted` is what people say of a run: it may follow `run.ended`, many times.

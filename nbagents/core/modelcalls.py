@@ -49,6 +49,9 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
         ModelError: the last attempt failed.
         RunTimeoutError: the duration of the budget is used up.
     """
+    if run.reduction is not None:
+        for event in await run.reduction.reduce(run):
+            yield event
     request = _build_request(run, offer_tools=offer_tools)
     client = run.agent.client
     retries = getattr(client, "max_retries", 0)
@@ -230,6 +233,8 @@ class _ModelCall:
         run.partial = None
         usage, reasoning = folder.usage, folder.text_of("reasoning")
         run.usages.append(usage)
+        if run.reduction is not None:
+            run.reduction.learn(run.session, usage)
         run.finish_reason = folder.finish_reason
         run.model = folder.model or run.model
         run.response_id = folder.response_id

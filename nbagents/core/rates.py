@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.concurrency import ConcurrencyLimit
-from nbagents.core.content import Content, FunctionCall, FunctionResult, ReasoningContent, TextContent, UsageContent
+from nbagents.core.content import UsageContent
 from nbagents.core.errors import ConfigurationError, RateLimitError
 from nbagents.core.retries import MAX_WAIT_SECONDS, asked_wait
+from nbagents.core.tokens import TokenCounter
 from nbagents.core.updates import ChatResponseUpdate
 from nbagents.core.usage import Usage
 
@@ -26,8 +27,7 @@ MINUTE = 60.0
 """Seconds within which requests and tokens are counted."""
 _LOOK_AGAIN_SECONDS = 0.5
 """Room may come sooner than was foreseen: a reply turns out to be shorter than it might have been."""
-_BYTES_PER_TOKEN = 4
-_OTHER_BYTES = 4_000
+_counter = TokenCounter()
 
 
 class RateLimits:
@@ -42,8 +42,8 @@ class RateLimits:
             place until it is read to its end, or left.
         requests_per_minute: requests that begin within any 60 seconds, failed ones included.
         tokens_per_minute: tokens of input and output within any 60 seconds. What a request will use is estimated before
-            (its text, and `max_tokens` where that is set) and corrected by the usage that is reported. A request that
-            is larger than the limit waits until nothing else counts, and is then made.
+            (`estimate_tokens` of what is sent, and `max_tokens` where that is set) and corrected by the usage that is
+            reported. A request that is larger than the limit waits until nothing else counts, and is then made.
 
     Raises:
         ConfigurationError: a limit is no whole number from 1.
@@ -227,24 +227,9 @@ async def limited_reply(
 
 def _estimate(request: ChatRequest) -> int:
     """The tokens of a request and of the reply that it allows."""
-    size = sum(_size(content) for message in request.messages for content in message.contents)
-    size += sum(len(f"{tool.name}{tool.description}{tool.parameters}") for tool in request.functions)
     allowed = request.options.get("max_tokens")
-    return size // _BYTES_PER_TOKEN + (allowed if isinstance(allowed, int) else 0)
-
-
-def _size(content: Content) -> int:
-    """The bytes of its text; a picture or file counts as a page."""
-    text: str = ""
-    if isinstance(content, TextContent | ReasoningContent):
-        text = content.text
-    elif isinstance(content, FunctionResult):
-        text = content.result
-    elif isinstance(content, FunctionCall):
-        text = f"{content.name}{content.arguments}"
-    else:
-        return _OTHER_BYTES
-    return len(text.encode(errors="replace"))
+    sent = _counter.messages(request.messages) + _counter.tools(request.tools)
+    return sent + (allowed if isinstance(allowed, int) else 0)
 
 
 def _checked(name: str, value: int | None) -> int | None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from nbagents.core.middleware import MiddlewareChain
     from nbagents.core.modelcalls import Reply
     from nbagents.core.providers import ContextProvider
+    from nbagents.core.reducers.view import RunReduction
 
 OnMessage = Callable[[Message], Any]
 
@@ -81,6 +82,7 @@ class RunContext:
         needed: calls that turned out to need a person, by their id.
         resumed: what such calls left behind in an earlier run.
         reply_instead: what middleware answers in the place of the model.
+        reduction: what chooses which messages of the transcript a request brings, where a reducer is set.
         provided: messages of context providers; requests have them between history and input.
         history: how many messages of the transcript were there before the run.
         at_service: how many messages of the transcript the service has, where it stores the conversation.
@@ -141,6 +143,7 @@ class RunContext:
     needed: dict[str, ApprovalNeeded] = field(default_factory=dict)
     resumed: dict[str, dict[str, Any]] = field(default_factory=dict)
     reply_instead: list[Message] | None = None
+    reduction: RunReduction | None = None
     provided: list[Message] = field(default_factory=list)
     history: int = 0
     at_service: int = 0
@@ -221,6 +224,8 @@ class RunContext:
             shown: its contents have gone out as updates already; if not, the event is their update.
         """
         message = (own_message if is_input else attributed)(message, **self._signature())
+        if self.reduction is not None:
+            message = self.reduction.stamped(message)
         self.transcript.append(message)
         self.unstored.append(message)
         if not is_input:
@@ -289,6 +294,8 @@ class RunContext:
     def conversation(self) -> list[Message]:
         """The messages of the next request."""
         system = [self.system] if self.system else []
+        if self.reduction is not None:
+            return [*system, *self.reduction.with_provided(self.provided, self.transcript[self.history :])]
         if self.at_service:
             return [*system, *self.transcript[self.at_service :]]
         if not self.provided:

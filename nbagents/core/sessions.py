@@ -19,6 +19,8 @@ DELETED_KEY = "nbagents.deleted"
 """Where a session says that its thread was deleted."""
 UNSENT_KEY = "nbagents.unsent"
 """Where messages wait that a service which stores the conversation still has to get: results, and those added here."""
+REDUCTION_KEY = "nbagents.reduction"
+"""Where a session says what its reducer leaves out, and how far the estimate of tokens is off."""
 STORED_KEY = "nbagents.stored"
 """Where a session says which history has messages of it, if they are not in the session itself."""
 

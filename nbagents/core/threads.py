@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,6 +23,9 @@ class LocalThread(Thread):
     Args:
         session: the conversation.
         history: where its messages are.
+
+    Attributes:
+        reducing: what the agent's reducer leaves of the messages, where it has one.
     """
 
     kind = "a local thread"
@@ -35,6 +38,7 @@ class LocalThread(Thread):
         super().__init__(session)
         self.history = history
         self.waits = history.waits
+        self.reducing: Callable[[list[Message]], Awaitable[list[Message] | None]] | None = None
 
     @property
     def id(self) -> str:
@@ -71,6 +75,14 @@ class LocalThread(Thread):
         if self.deleted:  # while these were on their way
             await self.delete()
             self.check()
+
+    async def reduce(self) -> list[Message] | None:
+        """Reduce what later requests bring, and return that; None when nothing changed or no reducer is set.
+
+        `get_messages` still gives all of them.
+        """
+        messages = await self.get_messages()
+        return None if self.reducing is None else await self.reducing(messages)
 
     async def get_messages(self) -> list[Message]:
         """Return the messages, oldest first.

@@ -1,0 +1,171 @@
+"""What of a conversation a request brings: a reducer at work, for a run and for a thread."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from nbagents.core.events import RunEvent
+from nbagents.core.messages import Message
+from nbagents.core.reducers.base import Ask, Client, Reducer, ReductionContext, checked
+from nbagents.core.reducers.mending import mended
+from nbagents.core.sessions import REDUCTION_KEY, AgentSession
+from nbagents.core.tokens import TokenCounter
+from nbagents.core.toolset import offered
+
+if TYPE_CHECKING:
+    from nbagents.core.run import RunContext
+    from nbagents.core.usage import Usage
+
+STAMP = "nbagents.reduction"
+"""Where a stored message says what its session's reducer keeps, for who opens the history with another session."""
+_ESTIMATE = TokenCounter()
+_FEW_TOKENS = 50  # of so short a request the service's own marks are a large part
+_LARGEST_SCALE = 4.0
+
+
+class RunReduction:
+    """The reducer of one run: what the next request brings, and what the usage says of the estimate.
+
+    Args:
+        reducer: what chooses.
+    """
+
+    def __init__(self, reducer: Reducer) -> None:
+        self.reducer = reducer
+        self.view: Sequence[Message] = ()
+        self._stamped: dict[str, Any] | None = None
+        self._estimated = 0
+        self._tools: tuple[int, dict[int, int]] = (0, {})
+
+    @classmethod
+    def of(cls, run: RunContext, reducer: Reducer) -> RunReduction | None:
+        """Return the reduction of `run`; None, with a warning, where the service stores the conversation."""
+        if run.thread.stores_locally:
+            return cls(reducer)
+        run.warnings.append(
+            f"{reducer.name} does nothing here: the service stores the conversation and brings all of it to the model. "
+            "To keep it on this side pass options={'store': False}."
+        )
+        return None
+
+    async def reduce(self, run: RunContext) -> list[RunEvent]:
+        """Choose what the next request brings; return an event where that is another choice than before."""
+        transcript, session = run.transcript, run.session
+        kept: dict[str, Any] = _kept(session, transcript)
+        before = _places(kept["state"])
+        ask = _asking(run.agent.client, run)
+        fixed = partial(self._fixed, run)
+        context = ReductionContext(kept["state"], kept["scale"], fixed, ask, run.note_failure)
+        found = checked(await self.reducer.reduce(transcript, context), self.reducer.name)
+        self.view = transcript if found is None else mended(found, transcript)
+        session.state[REDUCTION_KEY] = kept
+        self._stamped = kept["state"] if _has_summary(kept["state"]) else None
+        self._estimated = _ESTIMATE.messages(self.view) + self._fixed(run, _ESTIMATE)
+        after = _places(kept["state"])
+        if after == before and (after or len(self.view) == len(transcript)):
+            return []
+        payload = {
+            "reducer": self.reducer.name,
+            "messages_before": len(transcript),
+            "messages_after": len(self.view),
+            "tokens_before": _ESTIMATE.messages(transcript),
+            "tokens_after": _ESTIMATE.messages(self.view),
+        }
+        return [run.event("history.reduced", payload)]
+
+    def learn(self, session: AgentSession, usage: Usage | None) -> None:
+        """Correct the estimate by what the service has counted; a single odd report moves it little."""
+        reported = usage.input_tokens if usage is not None else None
+        if not reported or self._estimated < _FEW_TOKENS:
+            return
+        kept = session.state[REDUCTION_KEY]
+        old = kept["scale"]
+        seen = min(max(reported / self._estimated, old / 2, 1 / _LARGEST_SCALE), old * 2, _LARGEST_SCALE)
+        kept["scale"] = round((old + seen) / 2, 4)
+
+    def stamped(self, message: Message) -> Message:
+        """Return a message that is to be stored with what a summary needs to be found again with the history alone."""
+        if self._stamped is None or message.role != "assistant":
+            return message
+        stamp, self._stamped = deepcopy(self._stamped), None
+        return replace(message, extra={**(message.extra or {}), STAMP: stamp})
+
+    def with_provided(self, provided: Sequence[Message], new: Iterable[Message]) -> list[Message]:
+        """Return the view with messages of context providers in it, before those that are `new` in this run."""
+        if not provided:
+            return list(self.view)
+        own = {id(message) for message in new}
+        place = next((i for i, message in enumerate(self.view) if id(message) in own), len(self.view))
+        return [*self.view[:place], *provided, *self.view[place:]]
+
+    def _fixed(self, run: RunContext, counter: TokenCounter) -> int:
+        number, known = self._tools
+        if number != len(run.tools):
+            number, known = len(run.tools), {}
+        if id(counter) not in known:
+            system = counter.message(run.system) if run.system is not None else 0
+            known[id(counter)] = system + counter.tools(offered(run.tools.values()))
+        self._tools = number, known
+        return known[id(counter)] + counter.messages(run.provided)
+
+
+async def reduced(
+    messages: Sequence[Message], reducer: Reducer, session: AgentSession, client: Client
+) -> list[Message] | None:
+    """Reduce a conversation outside of a run; return what requests will bring, or None where nothing changed."""
+    kept = _kept(session, messages)
+    before = _places(kept["state"])
+    context = ReductionContext(kept["state"], kept["scale"], lambda counter: 0, _asking(client, None), _warn)
+    found = checked(await reducer.reduce(messages, context), reducer.name)
+    session.state[REDUCTION_KEY] = kept
+    after = _places(kept["state"])
+    if found is None or (after and after == before):
+        return None
+    view = mended(found, messages)
+    return None if view == list(messages) else view
+
+
+def _kept(session: AgentSession, messages: Sequence[Message]) -> dict[str, Any]:
+    """Return a copy of what is kept with the session; of what its stored messages say where the session is new."""
+    found = session.state.get(REDUCTION_KEY)
+    if isinstance(found, dict):
+        return deepcopy(found)
+    stamps = (message.extra[STAMP] for message in reversed(messages) if message.extra and STAMP in message.extra)
+    stamp: Any = next(stamps, {})
+    return {"state": deepcopy(stamp) if isinstance(stamp, dict) else {}, "scale": 1.0}
+
+
+def _places(state: Mapping[str, Any]) -> list[Any]:
+    """What tells one choice from another, of each reducer in a chain."""
+    own = [state["cut"], state.get("mark")] if "cut" in state else []
+    return [*own, *(place for inner in state.values() if isinstance(inner, dict) for place in _places(inner))]
+
+
+def _has_summary(state: Mapping[str, Any]) -> bool:
+    return "summaries" in state or any(_has_summary(inner) for inner in state.values() if isinstance(inner, dict))
+
+
+def _asking(client: Client, run: RunContext | None) -> Ask:
+    """Return what puts a text to a model: in a run of its own, which is a child of `run`."""
+
+    async def ask(text: str, instructions: str, chosen: Client | None) -> str:
+        from nbagents.core.agent import Agent
+        from nbagents.core.run import current_run
+
+        token = current_run.set(run)
+        try:
+            response = await Agent(chosen or client, instructions, name="summarizer").run(text)
+        finally:
+            current_run.reset(token)
+        return response.text
+
+    return ask
+
+
+def _warn(source: str, error: Exception) -> None:
+    warnings.warn(f"{source} failed: {error}", stacklevel=2)
