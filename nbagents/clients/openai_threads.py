@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from nbagents.clients.responses_history import FILE_SCHEME, messages_of
+from nbagents.clients.responses_history import messages_of
 from nbagents.clients.responses_tools import approval_items, hosted_item
-from nbagents.clients.responses_wire import wire_input
+from nbagents.clients.responses_wire import FILE_SCHEME, wire_input
 from nbagents.clients.service import ServiceClient
 from nbagents.core.content import (
     ApprovalRequest,

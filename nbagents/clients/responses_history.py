@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nbagents.clients.responses_replies import ResponseReader
+from nbagents.clients.responses_wire import FILE_SCHEME
 from nbagents.core.content import ApprovalRequest, Content, DataContent, FunctionResult, TextContent
 from nbagents.core.errors import InvalidReplyError
 from nbagents.core.folding import UpdateFolder
@@ -14,8 +15,6 @@ from nbagents.core.messages import Message, Role
 
 Json = Mapping[str, Any]
 
-FILE_SCHEME = "openai-file:"
-"""How the address of a file begins that OpenAI holds: its id follows."""
 _ROLES: dict[Any, Role] = {"system": "system", "developer": "system", "assistant": "assistant"}
 
 

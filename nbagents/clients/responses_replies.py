@@ -72,6 +72,9 @@ class ResponseReader:
                 return self._end(event["response"], _TERMINAL[kind], event)
             elif (read := _READERS.get(kind)) is not None:
                 item, contents = read(self, event)
+            elif kind is None and isinstance(event.get("output"), list):  # the whole response in an event of its own
+                self.seen += 1
+                return self._end(event, "completed", event)
             else:
                 self._take_facts(kind, event)
                 return None
@@ -150,8 +153,10 @@ class ResponseReader:
         return item, item.close(raw)
 
     def _find(self, item_id: Any, place: Any, kind: str) -> OutputItem | None:
-        """The item of this id at this place; where servers get one of the two wrong, by the other; without both the
-        newest of its kind."""
+        """The item of this id at this place; where a server gets one of the two wrong, the other counts.
+
+        Where it names neither, it is the newest of its kind.
+        """
         by_id = by_place = None
         for item in reversed(self._items):
             if item.kind != kind:

@@ -30,6 +30,8 @@ from nbagents.core.tools import ToolDefinition
 WIRE_KEY = "responses"
 """Where a message keeps its wire form: it is converted once, not once per request."""
 
+FILE_SCHEME = "openai-file:"
+"""How the address of a file begins that OpenAI holds: its id follows."""
 _SAME_NAME = ("temperature", "top_p", "parallel_tool_calls", "metadata", "user")
 _NOT_THERE = ("stop", "seed", "logit_bias", "frequency_penalty", "presence_penalty")
 _SERVICES = ("api.openai.com", ".azure.com", ".azure.us", ".azure.cn")
@@ -215,6 +217,13 @@ def _part(content: TextContent | DataContent) -> dict[str, Any]:
     if isinstance(content, TextContent):
         return {"type": "input_text", "text": clean_text(content.text)}
     kind = content.media_type.lower()
+    if content.uri.startswith(FILE_SCHEME):
+        held = {"file_id": content.uri.removeprefix(FILE_SCHEME)}
+        return (
+            {"type": "input_image", **held, "detail": "auto"}
+            if kind.startswith("image/")
+            else {"type": "input_file", **held}
+        )
     if kind.startswith("image/"):
         return {"type": "input_image", "image_url": content.uri, "detail": "auto"}
     if not content.uri.startswith("data:"):

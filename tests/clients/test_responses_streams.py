@@ -653,6 +653,13 @@ async def test_a_server_that_cannot_stream_may_answer_whole(raw_server: RawServe
     assert (await client.get_response("Hi", stream=True).get_final_response()).text == "One.\nTwo."
 
 
+@pytest.mark.parametrize("form", ["data: %s\n\n", "%s\n"])
+async def test_a_whole_response_in_a_stream_is_the_reply(raw_server: RawServer, form: str) -> None:
+    whole = response(said("One.", id="m1"), called("c1", "add", {"a": 1}))
+    answer = await reply(raw_server, form % json.dumps(whole))
+    assert (answer.text, answer.finish_reason, answer.usage) == ("One.", "tool_calls", Usage(10, 5, 15))
+
+
 async def test_a_server_that_can_only_stream_is_named(raw_server: RawServer) -> None:
     raw_server.reply(*wire.stream(response(said("Hello"))), done=False)
     client = OpenAIResponsesClient("m", base_url=raw_server.base_url, max_retries=0)

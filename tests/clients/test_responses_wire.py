@@ -134,6 +134,11 @@ PARTS: list[tuple[DataContent, dict[str, Any]]] = [
         DataContent("https://x.test/a.pdf", "application/pdf"),
         {"type": "input_file", "file_url": "https://x.test/a.pdf"},
     ),
+    (DataContent("openai-file:file_1", "application/pdf"), {"type": "input_file", "file_id": "file_1"}),
+    (
+        DataContent("openai-file:file_2", "image/png"),
+        {"type": "input_image", "file_id": "file_2", "detail": "auto"},
+    ),
     (
         DataContent("data:audio/mpeg;base64,AA==", "audio/mpeg"),
         {"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}},

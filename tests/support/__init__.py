@@ -27,6 +27,7 @@ RawServer. One reply per request, in order, the last one for ever; every `reply.
         None as index: no index; what is not given is absent; id, name or args None: null
     finish("stop") usage(10, 5) message("Hi", [("c1", "add", {"a": 1})], refusal=...) (a plain reply's body)
 
+    tests.support.responses_events: the same for OpenAI's Responses, and a service that remembers and judges
     tests.support.anthropic_events: the same for Anthropic's API, as bytes for `.reply`; a judge of requests
 
     .reply(*chunks, done=True, end="clean", split=None, delay=0.0, status=200, headers=None)
