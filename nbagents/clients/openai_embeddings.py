@@ -14,6 +14,7 @@ from nbagents.clients.wire_text import clean_text
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.embeddings import BaseEmbeddingClient, Embeddings
 from nbagents.core.errors import BadRequestError, ConfigurationError, InvalidReplyError
+from nbagents.core.tokens import Counter, TokenCounter
 from nbagents.core.usage import Usage
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ class OpenAIEmbeddingClient(OpenAIClient, BaseEmbeddingClient):
         max_batch: the most texts in one request; 2,048 at OpenAI.
         max_batch_tokens: the most tokens in one request; 300,000 at OpenAI.
         max_text_tokens: the most tokens of one text; 8,192 at OpenAI. One that has more is an error before any request.
-        count_tokens: counts the tokens of a text. Without it they are estimated from its length, and so with a margin:
-            requests are filled to two thirds, and a text must be a quarter over its limit to be refused here.
+        count_tokens: counts the tokens of a text, such as `tiktoken.get_encoding("cl100k_base").encode`. Without it
+            they are estimated, and so with a margin: requests are filled to two thirds, and a text must be a quarter
+            over its limit to be refused here.
 
     Raises:
         ConfigurationError: no key, or arguments that do not fit.
@@ -82,7 +84,7 @@ class OpenAIEmbeddingClient(OpenAIClient, BaseEmbeddingClient):
         max_batch: int = 2_048,
         max_batch_tokens: int | None = 300_000,
         max_text_tokens: int | None = 8_192,
-        count_tokens: Callable[[str], int] | None = None,
+        count_tokens: Counter | None = None,
     ) -> None:
         key = Secret(api_key)
         del api_key  # a traceback with variables must not show it
@@ -103,14 +105,14 @@ class OpenAIEmbeddingClient(OpenAIClient, BaseEmbeddingClient):
         self.max_batch = _checked("max_batch", max_batch)
         self.max_batch_tokens = None if max_batch_tokens is None else _checked("max_batch_tokens", max_batch_tokens)
         self.max_text_tokens = None if max_text_tokens is None else _checked("max_text_tokens", max_text_tokens)
-        self.exact_counts = count_tokens is not None
-        self._counter = count_tokens
+        self._counter = TokenCounter(count_tokens)
+        self.exact_counts = self._counter.exact
         self._takes_base64 = True
         self._settings["count_tokens"] = count_tokens
 
     def count_tokens(self, text: str) -> int:
-        """Return how many tokens `text` has, by the function that was given or by an estimate."""
-        return super().count_tokens(text) if self._counter is None else self._counter(text)
+        """Return how many tokens `text` has, by the function that was given or by `estimate_tokens`."""
+        return self._counter.text(text)
 
     async def embed(self, texts: Sequence[str], options: Mapping[str, Any]) -> Embeddings:
         """Return the vectors of `texts` from one request."""

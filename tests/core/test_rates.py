@@ -137,7 +137,7 @@ async def test_a_request_larger_than_the_limit_goes_when_nothing_else_counts(min
 async def test_a_reply_without_usage_counts_as_estimated(minute):
     client = Held(RateLimits(tokens_per_minute=100), open=True)
     for _ in range(2):
-        await client.get_response("x" * 300)
+        await client.get_response("word " * 70)
     assert client.times[1] - client.times[0] >= minute
 
 
