@@ -6,6 +6,7 @@ from collections.abc import Callable
 from operator import methodcaller
 from typing import Any
 
+from nbagents.analysis.event_fields import CALL_STATUSES
 from nbagents.analysis.facts import CallFacts, EventFacts, MessageFacts, RequestFacts, RunFacts
 from nbagents.analysis.frames import FLAG, INTEGER, NUMBER, TEXT, TIME, Column
 from nbagents.analysis.jsontext import json_text
@@ -16,7 +17,6 @@ from nbagents.core.run import STATUS_OF_STOP_REASON
 
 STOP_REASONS = tuple(STATUS_OF_STOP_REASON)
 STATUSES = ("ok", "error", "cancelled", "limit", "approval")
-CALL_STATUSES = ("ok", "error", "invalid", "timeout", "denied", "cancelled", "limit")
 APPROVALS = ("waiting", "approved", "denied")
 EVENT_KINDS = tuple(name for name in EVENT_TO_CHUNK_KIND if name not in LIVE_EVENTS) + tuple(sorted(OTHER_EVENTS))
 

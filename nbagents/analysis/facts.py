@@ -39,7 +39,7 @@ class RequestFacts(TokenCounts):
 
     def take(self, event: RunEvent) -> None:
         """Take note of its end."""
-        self.answer, self.ended_at, self.usage = event.payload, event.timestamp, event.payload["usage"]
+        self.answer, self.ended_at, self.usage = event.payload, event.timestamp, event.payload.get("usage")
 
     def answered(self, name: str) -> Any:
         """A fact of the end; None where there is none."""
@@ -371,18 +371,18 @@ class RunFacts(RequestSums):
     @property
     def notes(self) -> str | None:
         """The words of the notes, a newline between two."""
-        return "\n".join(noted["text"] for noted in self.noted if noted["text"]) or None
+        return "\n".join(text for noted in self.noted if (text := noted.get("text"))) or None
 
     @property
     def thumbs(self) -> str | None:
         """The last thumbs that were given."""
-        return next((noted["thumbs"] for noted in reversed(self.noted) if noted["thumbs"]), None)
+        return next((thumbs for noted in reversed(self.noted) if (thumbs := noted.get("thumbs"))), None)
 
     @property
     def output_text(self) -> str | None:
         """The visible text of the response, or of the replies so far, partial ones included."""
         if self.end is not None:  # what a reply that did not fit, or that middleware has replaced, said is not in it
-            return self.end["output_text"] or None
+            return self.end.get("output_text") or None
         return joined_text([row.message for row in self.messages if not row.is_input]) or None
 
     @property

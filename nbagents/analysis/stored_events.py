@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args
 
 from pydantic_core import from_json, to_json
 
+from nbagents.analysis.event_fields import check_fields, checked_error, checked_message, checked_usage
 from nbagents.analysis.jsontext import json_text
 from nbagents.core.content import FunctionCall, FunctionResult, TextContent
-from nbagents.core.errors import ConfigurationError, NBAgentsError, StoreError
+from nbagents.core.errors import NBAgentsError, StoreError
 from nbagents.core.events import EVENT_TO_CHUNK_KIND, LIVE_EVENTS, OTHER_EVENTS, RunEvent
 from nbagents.core.hosted import HostedToolCall, HostedToolResult
 from nbagents.core.messages import Message
-from nbagents.core.run import STATUS_OF_STOP_REASON
 from nbagents.core.runlog import RunRecord
 from nbagents.core.secrets import may_hold_secret
 from nbagents.core.usage import Usage
@@ -24,6 +24,9 @@ CAPTURES: tuple[str, ...] = get_args(Capture)
 
 _KEPT_NAMES = dict(EVENT_TO_CHUNK_KIND) | dict.fromkeys(OTHER_EVENTS, "")
 EVENT_NAMES = frozenset(_KEPT_NAMES) - LIVE_EVENTS
+"""The events that are kept."""
+
+_NAMES = frozenset(_KEPT_NAMES) - LIVE_EVENTS
 """The events that are kept."""
 
 _ALWAYS_THERE: dict[str, frozenset[str]] = {
@@ -68,9 +71,10 @@ def _harmless(events: Sequence[RunEvent]) -> list[dict[str, Any]] | None:
     texts: set[str] = set()
     try:
         payloads = [_READ_OUT.get(event.name, _read_out)(event.payload, texts) for event in events]
+        texts.discard(None)  # words that were left out
+        return None if may_hold_secret("\n".join(texts)) else payloads
     except (KeyError, TypeError, AttributeError):  # an event that somebody has made in another way
         return None
-    return None if may_hold_secret("\n".join(texts)) else payloads
 
 
 def _read_out(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
@@ -212,9 +216,7 @@ def event_of(run_id: str, sequence: int, name: str, timestamp: float, payload: A
             f"holds an event {name!r:.60} that this nbagents does not know.",
             hint="A newer nbagents may have written it, or another program.",
         )
-    if not isinstance(payload, dict) or not payload.keys() >= _ALWAYS_THERE.get(name, frozenset()):
-        missing = sorted(_ALWAYS_THERE.get(name, frozenset()) - set(payload if isinstance(payload, dict) else ()))
-        raise StoreError(f"holds an event {name!r} without {', '.join(missing) or 'a payload'}.")
+    check_fields(name, payload)
     try:
         for key, read in _READERS.get(name, ()):
             if (value := payload.get(key)) is not None:
@@ -250,36 +252,18 @@ def parse_json(text: str) -> Any:
         raise StoreError(f"holds something that is no JSON: {error}") from error
 
 
-def _message(record: Any) -> Message:
-    return Message.from_dict(record)
-
-
-def _messages(records: Any) -> list[Message]:
-    if not isinstance(records, list):
-        raise ConfigurationError(f"Messages are a list, not {type(records).__name__}.")
-    return [Message.from_dict(record) for record in records]
-
-
-def _stop_reason(word: Any) -> str:
-    if word not in STATUS_OF_STOP_REASON:
-        raise ConfigurationError(f"{word!r:.60} is no stop reason.")
-    return str(word)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{value!r:.60} stands where fields belong.")
-    return value
+def _messages(records: list[Any]) -> list[Message]:
+    return [checked_message(record) for record in records]
 
 
 _READERS: dict[str, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
-    "run.started": (("input", _messages), ("params", _mapping), ("tags", _mapping)),
-    "message.added": (("message", _message),),
-    "llm.succeeded": (("usage", Usage.from_dict),),
-    "llm.failed": (("usage", Usage.from_dict), ("error", _mapping)),
-    "run.ended": (("stop_reason", _stop_reason), ("usage", Usage.from_dict), ("error", _mapping)),
+    "run.started": (("input", _messages),),
+    "message.added": (("message", checked_message),),
+    "llm.succeeded": (("usage", checked_usage),),
+    "llm.failed": (("usage", checked_usage), ("error", checked_error)),
+    "run.ended": (("usage", checked_usage), ("error", checked_error)),
 }
-"""Fields that are objects, or that must be what they are."""
+"""Fields that are objects."""
 
 
 def _without_words(payload: Mapping[str, Any]) -> dict[str, Any]:

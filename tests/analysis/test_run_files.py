@@ -24,6 +24,7 @@ from nbagents import (
 )
 from nbagents.analysis import plot_timeline
 from nbagents.core.errors import ConfigurationError, StoreError
+from nbagents.core.notes import note
 from nbagents.core.secrets import register_secret
 from tests.analysis.runs import agent, reported, run_that_fails, run_that_is_cancelled
 
@@ -103,6 +104,15 @@ async def test_secrets_never_enter_the_file_and_metadata_has_nobodys_words(tmp_p
         save_runs(path, capture="some")
 
 
+async def test_every_table_shows_runs_without_words(tmp_path):
+    await some_runs()
+    save_runs(tmp_path / "bare.jsonl", capture="metadata")
+    bare = load_runs(tmp_path / "bare.jsonl")
+    assert [len(table(bare)) for table in TABLES] == [len(table()) for table in TABLES]
+    assert messages_df(bare).content.isna().all()
+    assert runs_df(bare).output_text.isna().all()
+
+
 async def test_patterns_and_lists_of_files(tmp_path):
     (tmp_path / "deep").mkdir()
     for name in ("1.jsonl", "2.jsonl", "deep/3.jsonl"):
@@ -164,7 +174,7 @@ async def test_a_torn_last_line_is_passed_over_with_a_warning(saved, cut):
         ("run_id", 3, "no run_id"),
         ("name", "run.sold", "'run.sold' that this nbagents does not know"),
         ("name", "llm.delta", "'llm.delta' that this nbagents does not know"),
-        ("payload", [], "without message"),
+        ("payload", [], "without a payload"),
         ("payload", {}, "without message"),
         ("payload", {"message": {"role": "boss"}}, "cannot be read: Unknown role"),
         ("payload", {"message": {"role": "user", "contents": [{"type": "spell"}]}}, "cannot be read"),
@@ -177,6 +187,54 @@ async def test_a_line_that_is_wrong_is_named(saved, field, value, said):
     write(saved, lines)
     with pytest.raises(StoreError, match=rf"runs\.jsonl, line 3 .*{said}"):
         load_runs(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "said"),
+    [
+        ("run.started", "agent", 5, "whose agent is 5"),
+        ("run.started", "session_id", None, "whose session_id is None"),
+        ("run.started", "input", {}, "whose input is {}"),
+        ("llm.requested", "step", "1", "whose step is '1'"),
+        ("llm.succeeded", "latency_s", "long", "whose latency_s is 'long'"),
+        ("llm.succeeded", "usage", {"input_tokens": "3"}, "input_tokens is a whole number, not '3'"),
+        ("message.added", "message", {"role": "user", "message_id": 3}, "message_id is a text, not int"),
+        ("tool.succeeded", "result", {"a": 1}, "whose result is {'a': 1}"),
+        ("tool.succeeded", "id", [1], r"whose id is \[1\]"),
+        ("run.ended", "stop_reason", "bored", "whose stop_reason is 'bored', which is none"),
+        ("run.ended", "error", {"type": 3}, "type is a text, not int"),
+        ("run.noted", "thumbs", "sideways", "whose thumbs is 'sideways', which is none"),
+    ],
+)
+async def test_a_field_that_cannot_be_what_it_is_is_named(saved, name, field, value, said):
+    note(run_log().runs()[0], "fine", thumbs="up")
+    save_runs(saved)
+    lines = lines_of(saved)
+    number, line = next((number, line) for number, line in enumerate(lines, 1) if line.get("name") == name)
+    line["payload"][field] = value
+    write(saved, lines)
+    with pytest.raises(StoreError, match=rf"runs\.jsonl, line {number} holds an event {name!r} .*{said}"):
+        load_runs(saved)
+
+
+@pytest.mark.parametrize("value", [5, {"a": 1}, "left out"])
+async def test_whatever_stands_in_a_field_of_a_file_is_an_error_of_the_file_or_a_row(saved, value):
+    """A file that somebody edited: each field of each event in turn."""
+    note(run_log().runs()[0], "fine", thumbs="up")
+    save_runs(saved)
+    lines = lines_of(saved)
+    fields = {(line["name"], key): number for number, line in enumerate(lines[1:], 1) for key in line["payload"]}
+    for (_, key), number in fields.items():
+        payload = dict(lines[number]["payload"]) | {key: value}
+        if value == "left out":
+            del payload[key]
+        write(saved, [*lines[:number], {**lines[number], "payload": payload}, *lines[number + 1 :]])
+        try:
+            loaded = load_runs(saved)
+        except StoreError:
+            continue
+        for table in (runs_df, messages_df, tool_calls_df, events_df):
+            table(loaded)
 
 
 @pytest.mark.parametrize("junk", [b"{", b"\xff\xfe", b"[" * 100_000, b"null", b'"text"'])
