@@ -22,6 +22,7 @@ from nbagents.core.plaincalls import run_in_thread, stays_here
 from nbagents.core.results import cut, error_text, function_result
 from nbagents.core.run import RunContext, current_call, current_run
 from nbagents.core.secrets import redact
+from nbagents.core.telling import Telling, Told
 from nbagents.core.tools import ApprovalNeeded, ArgumentsError, FunctionTool, ToolContext
 from nbagents.core.toolset import find_tool
 from nbagents.core.turns import current_turn, held_turns
@@ -45,8 +46,7 @@ class _Emitted:
     """Something that a tool tells while it runs."""
 
     call: FunctionCall
-    name: str
-    payload: dict[str, Any]
+    told: Told
 
 
 async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGenerator[RunEvent, None]:
@@ -72,7 +72,7 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
         while left:
             report = await in_time(run.deadline, reports.get())
             if isinstance(report, _Emitted):
-                yield run.event(report.name, {**run.call_facts(report.call), **report.payload})
+                yield run.event(report.told.name, {**run.call_facts(report.call), **report.told.take()})
                 continue
             left -= 1
             if report.status == "held":
@@ -131,8 +131,8 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
     loop, here = asyncio.get_running_loop(), threading.get_ident()
     started = time.perf_counter()
 
-    def emit(name: str, payload: dict[str, Any]) -> None:
-        emitted = _Emitted(call, name, payload)
+    def send(told: Told) -> None:
+        emitted = _Emitted(call, told)
         if threading.get_ident() == here:
             reports.put_nowait(emitted)
         else:
@@ -147,6 +147,7 @@ async def _answer(run: RunContext, call: FunctionCall, reports: asyncio.Queue[_D
     tool = find_tool(run.tools, call.name)
     assert tool is not None
     try:
+        emit = Telling(send).emit
         value = await _invoke(run, tool, call, ToolContext(run, call.id, emit, run.resumed.get(call.id), run.answers))
         done(await _told(call, value), "ok")
     except ArgumentsError as error:
