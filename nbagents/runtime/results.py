@@ -187,7 +187,7 @@ def _final_output(run: RunContext) -> Any:
 
 
 def _usage(run: RunContext, usage: Usage | None) -> RunUsage | None:
-    if usage is None:
+    if usage is None or usage == Usage():
         return None
     costs = list(_costs(run))
     known = [cost for cost in costs if cost is not None]

@@ -22,7 +22,7 @@ from nbagents.runtime.live import LiveRun
 from nbagents.runtime.recent import KEPT_RUNS, RecentChunks
 from nbagents.runtime.requests import RunRequest
 from nbagents.runtime.results import RunResult
-from nbagents.runtime.sessions import Sessions
+from nbagents.runtime.sessions import MAX_SESSIONS, Sessions
 
 CLOSE_GRACE = 3.0
 """Seconds that `close` waits for the end of a run on another loop."""
@@ -37,6 +37,7 @@ class Runtime:
 
     Args:
         agents: the agents, each with an id of its own.
+        max_sessions: how many sessions are remembered; the one that was not used for the longest time is forgotten.
 
     Attributes:
         events: the event bus, for those who look on.
@@ -52,11 +53,13 @@ class Runtime:
     """
 
     @exact_arguments()
-    def __init__(self, agents: Iterable[Agent]) -> None:
+    def __init__(self, agents: Iterable[Agent], *, max_sessions: int = MAX_SESSIONS) -> None:
+        if isinstance(max_sessions, bool) or not isinstance(max_sessions, int) or max_sessions < 1:
+            raise ConfigurationError(f"max_sessions is a whole number from 1, not {max_sessions!r}.")
         self._agents = _by_id(agents)
         self._closed = False
         self.events = EventBus()
-        self._sessions = Sessions(self._session_closed)
+        self._sessions = Sessions(self._session_closed, max_sessions)
         self._live: set[LiveRun] = set()
         self._recent: OrderedDict[str, RecentChunks] = OrderedDict()
 

@@ -16,9 +16,10 @@ class Sessions:
 
     Args:
         on_closed: called with the id of a session that is forgotten, and why.
+        most: how many there may be.
     """
 
-    def __init__(self, on_closed: Callable[[str, str], None], most: int = MAX_SESSIONS) -> None:
+    def __init__(self, on_closed: Callable[[str, str], None], most: int) -> None:
         self._sessions: OrderedDict[str, AgentSession] = OrderedDict()
         self._in_use: Counter[str] = Counter()
         self._on_closed = on_closed
