@@ -112,6 +112,9 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         run.warnings.append("The model was not asked: there are no messages, no history and no instructions.")
         return
     while True:
+        if run.reduction is not None:
+            for event in await run.reduction.reduce(run):
+                yield event
         _check_spent(run)
         limit = run.budget.max_steps
         closing = limit is not None and run.step >= limit

@@ -49,9 +49,6 @@ async def request_reply(run: RunContext, *, offer_tools: bool) -> AsyncGenerator
         ModelError: the last attempt failed.
         RunTimeoutError: the duration of the budget is used up.
     """
-    if run.reduction is not None:
-        for event in await run.reduction.reduce(run):
-            yield event
     request = _build_request(run, offer_tools=offer_tools)
     client = run.agent.client
     retries = getattr(client, "max_retries", 0)

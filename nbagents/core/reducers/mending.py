@@ -18,10 +18,7 @@ def mended(found: Sequence[Message], messages: Sequence[Message]) -> list[Messag
     present = {id(message) for message in found}
     stays = [messages[place] for place in pinned(messages, len(messages)) if id(messages[place]) not in present]
     if lost := [message for message in stays if message not in found]:
-        systems = [message for message in lost if message.role == "system"]
-        latest = [message for message in lost if message.role != "system"]
-        place = _place_behind(latest[-1], found, messages) if latest else len(found)
-        found = [*systems, *found[:place], *latest, *found[place:]]
+        found = _with(lost, found, messages)
     whole = balanced(found)
     return whole if len(whole) == len(found) and all(map(_same, whole, found)) else _with_results(found, messages)
 
@@ -30,10 +27,14 @@ def _same(one: Message, other: Message) -> bool:
     return one is other
 
 
-def _place_behind(message: Message, found: Sequence[Message], messages: Sequence[Message]) -> int:
-    """Where in `found` begins what stands behind `message` among `messages`."""
-    later = {id(one) for one in messages[next(i for i, one in enumerate(messages) if one is message) :]}
-    return next((place for place, one in enumerate(found) if id(one) in later), len(found))
+def _with(lost: Sequence[Message], found: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
+    """Put each of `lost` before the first that stands behind it among `messages`."""
+    places = {id(message): place for place, message in enumerate(messages)}
+    whole = list(found)
+    for message in lost:
+        later = (at for at, one in enumerate(whole) if places.get(id(one), -1) > places[id(message)])
+        whole.insert(next(later, len(whole)), message)
+    return whole
 
 
 def _with_results(found: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
