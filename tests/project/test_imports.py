@@ -17,6 +17,7 @@ HEAVY = {
     "xllamacpp",
     "pydantic",
     "sqlalchemy",
+    "opentelemetry",
 }
 LOADED = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
 
