@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -20,7 +21,18 @@ def progress(items: Iterable[T], what: str, *, total: int | None = None, unit: s
         total: how many there are, if known.
         unit: what they are.
     """
-    from tqdm.auto import tqdm
+    if not ("ipykernel" in sys.modules or sys.stderr.isatty()):
+        yield from items
+        return
+    left, done = iter(items), 0
+    deadline = time.monotonic() + DELAY_SECONDS
+    for item in left:
+        yield item
+        done += 1
+        if time.monotonic() >= deadline:
+            break
+    else:
+        return
+    from tqdm.auto import tqdm  # in a notebook it makes widgets, also where it shows none
 
-    shown = "ipykernel" in sys.modules or sys.stderr.isatty()
-    yield from tqdm(items, what, total, unit=unit, delay=DELAY_SECONDS, disable=not shown, leave=False)
+    yield from tqdm(left, what, total, initial=done, unit=unit, leave=False)

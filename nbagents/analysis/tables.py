@@ -13,6 +13,7 @@ from nbagents.analysis.conversations import called_tools, placed_messages
 from nbagents.analysis.facts import EventFacts, RunFacts
 from nbagents.analysis.frames import Column, build_frame, read_block
 from nbagents.analysis.jsontext import clean_text
+from nbagents.analysis.progress import progress
 from nbagents.analysis.selection import Filters, Selection, chosen_runs, whole_sessions
 from nbagents.analysis.stored_events import stored_payloads
 from nbagents.analysis.usage import SUMS, usage_columns, usage_groups
@@ -70,7 +71,7 @@ def runs_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.Da
         >>> runs_df([]).shape[0]
         0
     """
-    runs = chosen_runs(selection, filters)
+    runs = progress(chosen_runs(selection, filters), "Reading")
     return build_frame(RUNS, (block for _, block in blocks_of("runs_df", runs, lambda run: [run])))
 
 
@@ -91,7 +92,7 @@ def requests_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> p
         >>> list(requests_df([]))[:3]
         ['request_id', 'run_id', 'step']
     """
-    runs = chosen_runs(selection, filters)
+    runs = progress(chosen_runs(selection, filters), "Reading")
     return build_frame(REQUESTS, (block for _, block in blocks_of("requests_df", runs, lambda run: run.requests)))
 
 
@@ -113,7 +114,7 @@ def messages_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> p
         ['system', 'user', 'assistant', 'tool']
     """
     runs, chosen = whole_sessions(selection, filters)
-    placed = placed_messages(runs)
+    placed = placed_messages(progress(runs, "Reading"))
     return build_frame(MESSAGES, (block for run_id, block in placed if chosen is None or run_id in chosen))
 
 
@@ -136,7 +137,7 @@ def tool_calls_df(selection: Selection = None, /, **filters: Unpack[Filters]) ->
         'Float64'
     """
     runs, chosen = whole_sessions(selection, filters)
-    called = called_tools(runs)
+    called = called_tools(progress(runs, "Reading"))
     return build_frame(TOOL_CALLS, (block for run_id, block in called if chosen is None or run_id in chosen))
 
 
@@ -157,7 +158,7 @@ def events_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> pd.
         >>> events_df([]).attrs["schema_version"]
         1
     """
-    runs = chosen_runs(selection, filters)
+    runs = progress(chosen_runs(selection, filters), "Reading")
     return build_frame(EVENTS, (block for _, block in blocks_of("events_df", runs, _written_events)))
 
 
@@ -178,7 +179,7 @@ def artifacts_df(selection: Selection = None, /, **filters: Unpack[Filters]) -> 
         >>> len(artifacts_df([]))
         0
     """
-    runs = chosen_runs(selection, filters)
+    runs = progress(chosen_runs(selection, filters), "Reading")
     return build_frame(ARTIFACTS, (block for _, block in blocks_of("artifacts_df", runs, _artifacts)))
 
 
@@ -208,7 +209,9 @@ def usage_df(
         ['model', 'n_runs', 'n_requests']
     """
     columns = usage_columns(by)
-    return build_frame(columns, [read_block(columns, usage_groups(chosen_runs(selection, filters), by))])
+    return build_frame(
+        columns, [read_block(columns, usage_groups(progress(chosen_runs(selection, filters), "Reading"), by))]
+    )
 
 
 def _artifacts(run: RunFacts) -> list[EventFacts]:

@@ -90,11 +90,19 @@ class Exchange:
             ValueError: it is none.
         """
         record = json.loads(line)
-        if not isinstance(record, dict) or "request" not in record or not isinstance(record.get("updates"), list):
-            raise ValueError("no `request` and `updates`")
-        if record.get("version", VERSION) > VERSION:
+        if not isinstance(record, dict) or not isinstance(record.get("request"), dict):
+            raise ValueError("no `request`")
+        updates = record.get("updates")
+        if not isinstance(updates, list) or not all(isinstance(update, dict) for update in updates):
+            raise ValueError("no `updates`")
+        if not all(isinstance(update.get("at", 0), int | float) for update in updates):
+            raise ValueError("`at` of an update is no number")
+        version = record.get("version", VERSION)
+        if not isinstance(version, int) or version < 1:
+            raise ValueError(f"`version` is {version!r:.60}")
+        if version > VERSION:
             raise ConfigurationError(
-                f"The recording has version {record['version']}; this nbagents reads up to {VERSION}.",
+                f"The recording has version {version}; this nbagents reads up to {VERSION}.",
                 hint="Upgrade nbagents, or record again.",
             )
         return cls(record["request"], record["updates"], record.get("model"), record.get("provider"))
@@ -236,11 +244,11 @@ def update_from_dict(record: Mapping[str, Any]) -> ChatResponseUpdate:
     Raises:
         ConfigurationError: a field that updates do not have.
     """
-    contents = [content_from_dict(content) for content in record.get("contents", ())]
     facts = {name: value for name, value in record.items() if name not in {"contents", "at"}}
     try:
+        contents = [content_from_dict(content) for content in record.get("contents", ())]
         return ChatResponseUpdate(contents, replayed=True, **facts)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         raise ConfigurationError(f"An update of the recording does not fit: {error}.") from error
 
 

@@ -116,6 +116,20 @@ async def test_arrow_has_a_plain_type_for_every_column(table) -> None:
                 assert field.type == expected[dtype], field
 
 
+@TABLES
+async def test_arrow_reads_every_value_as_a_stream_of_columns(table) -> None:
+    """As `polars.DataFrame(frame)` reads it, without a word of pandas."""
+    with_pyarrow()
+    import pyarrow as pa
+
+    await runs_of_all_kinds()
+    frame = table()
+    columns = pa.RecordBatchReader.from_stream(frame).read_all().to_pydict()
+    assert list(columns) == list(frame)
+    for name, values in columns.items():
+        assert values == frame[name].astype(object).where(frame[name].notna(), None).tolist(), name
+
+
 async def test_what_pandas_wrote_is_read_too(tmp_path) -> None:
     await runs_of_all_kinds()
     frame = tool_calls_df()[["tool", "status", "duration_s", "started_at"]].sort_values("tool", ignore_index=True)

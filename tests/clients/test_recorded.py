@@ -265,6 +265,37 @@ def test_a_newer_version_is_refused(path):
         RecordedChatClient(path)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [
+        ("version", "2", "`version` is '2'"),
+        ("request", [], "no `request`"),
+        ("updates", [3], "no `updates`"),
+        ("updates", [{"at": "soon"}], "`at` of an update is no number"),
+    ],
+)
+def test_a_line_that_was_edited_into_something_else_is_named(path, field, value, fault):
+    for question in ("first", "second"):
+        record(path, ["a"], lambda agent, question=question: agent.run_sync(question))
+    records = lines(path)
+    records[1][field] = value
+    path.write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
+    with pytest.warns(UserWarning, match=f"line 2 is no exchange and was passed over: {fault}"):
+        assert RecordedChatClient(path).as_agent().run_sync("first").text == "a"
+
+
+@pytest.mark.parametrize(
+    "update", [{"contents": [3]}, {"contents": 3}, {"colour": "red"}, {"contents": [{"type": "x"}]}]
+)
+def test_an_update_that_fits_nothing_is_one_clear_error(path, update):
+    record(path, ["a"], lambda agent: agent.run_sync("first"))
+    records = lines(path)
+    records[0]["updates"] = [update]
+    path.write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
+    with pytest.raises(ConfigurationError):
+        RecordedChatClient(path).as_agent().run_sync("first")
+
+
 def test_many_threads_write_whole_lines(path):
     def work(start):
         client = RecordedChatClient(path, ScriptedChatClient(["yes"] * 10))
