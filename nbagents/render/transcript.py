@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Self
 
-from nbagents.core.content import ApprovalRequest, FunctionResult, ReasoningContent, RefusalContent, TextContent
+from nbagents.core.content import (
+    ApprovalRequest,
+    ApprovalResponse,
+    FunctionResult,
+    ReasoningContent,
+    RefusalContent,
+    TextContent,
+)
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
 from nbagents.core.usage import Usage
@@ -235,6 +242,9 @@ class Transcript:
         """Draw a stored message."""
         if message.role == "user":
             self._close_texts()
+            for content in message.contents:
+                if isinstance(content, ApprovalResponse):  # one to the service: no call of ours shows it
+                    self._settle_approval(content.id, "approved" if content.approved else "denied")
             if message.text:
                 self._add(UserItem(message.text))
             return

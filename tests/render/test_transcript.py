@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbagents import Agent, AgentResponse, Message, RunBudget, ScriptedChatClient, ToolContext, run_log, tool, tool_call
-from nbagents.core.content import FunctionCall, FunctionResult, ReasoningContent, RefusalContent
+from nbagents.core.content import ApprovalRequest, FunctionCall, FunctionResult, ReasoningContent, RefusalContent
 from nbagents.core.errors import NBAgentsError, ServerError
 from nbagents.core.events import RunEvent
 from nbagents.core.usage import Usage
@@ -38,11 +38,13 @@ def remove(path: str) -> str:
     return "gone"
 
 
+ASKED_BY_SERVICE = ApprovalRequest("mcpr_1", FunctionCall("mcpr_1", "files.remove", {"path": "a"}), "files")
 RUNS = {
     "an answer": [["Let me ", "see **it**.\n\n```py\nx", " = 1\n```\n"]],
     "reasoning": [[ReasoningContent("hm "), ReasoningContent("so"), "Yes."]],
     "tools": [["See ", tool_call("add", a=1, b=2), tool_call("fail"), tool_call("nope"), " here."], "3"],
     "approval": [["Sure ", tool_call("remove", path="a"), tool_call("add", a=1, b=1)], "Done."],
+    "the service asks": [["Sure ", ASKED_BY_SERVICE], "Done."],
     "refusal": [[RefusalContent("I cannot help")]],
     "failure": [["Hel", ServerError("the server is down", hint="Start it.")]],
     "failure at once": [ServerError("down")],
@@ -165,6 +167,7 @@ EXPECTED = {
         'You: Please\nhelper: Sure \n[tool add({"a": 1, "b": 1}) done: 2]\n'
         '[Approved: remove({"path": "a"})]\n[tool remove({"path": "a"}) done: gone]\nhelper: Done.'
     ),
+    "the service asks": 'You: Please\nhelper: Sure \n[Approved: files.remove({"path": "a"})]\nhelper: Done.',
     "refusal": "You: Please\n[Declined: I cannot help]\n[The model declined.]",
     "failure": "You: Please\nhelper: Hel\n[The run failed. the server is down Start it.]",
     "failure at once": "You: Please\n[The run failed. down]",
