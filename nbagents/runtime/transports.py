@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
 from contextlib import aclosing
 from typing import overload
 
@@ -46,7 +46,7 @@ def to_jsonl(
 def _written(
     stream: AsyncSource[RunStreamChunk] | Iterable[RunStreamChunk], write: Callable[[RunStreamChunk], str]
 ) -> AsyncGenerator[str, None] | Generator[str, None, None]:
-    return _sync(stream, write) if isinstance(stream, Iterable) else _async(stream, write)
+    return _async(stream, write) if isinstance(stream, AsyncIterable) else _sync(stream, write)
 
 
 async def _async(
