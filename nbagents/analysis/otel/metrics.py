@@ -45,7 +45,7 @@ class RunMetrics:
         self._duration.record(max(seconds, 0.0), dimensions, context)
         if attributes["gen_ai.operation.name"] != "chat" or "nbagents.replayed" in attributes:
             return  # each token counts once, and those of a recording not again
-        dimensions.pop("error.type", None)
+        counted = {name: value for name, value in dimensions.items() if name != "error.type"}
         for kind in ("input", "output"):
             if (count := attributes.get(f"gen_ai.usage.{kind}_tokens")) is not None:
-                self._tokens.record(count, {**dimensions, "gen_ai.token.type": kind}, context)
+                self._tokens.record(count, {**counted, "gen_ai.token.type": kind}, context)
