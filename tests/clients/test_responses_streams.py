@@ -400,6 +400,7 @@ QUIRKS: dict[str, list[wire.Event]] = {
 
 @pytest.mark.parametrize("name", QUIRKS)
 async def test_calls_are_whole_whatever_a_server_forgets_or_repeats(raw_server: RawServer, name: str) -> None:
+    """C23, C25"""
     answer = await reply(raw_server, *QUIRKS[name])
     assert contents(answer) == BOTH_CALLS
     assert (answer.finish_reason, answer.usage) == ("tool_calls", Usage(10, 5, 15))
@@ -421,6 +422,7 @@ def mixed_messages() -> list[wire.Event]:
 TEXT_QUIRKS: dict[str, list[wire.Event]] = {
     "as it should be": two_in_events(),
     "only in the end": [*wire.opening(), wire.ending(response(*TWO))],
+    "only in the end, which no blank line ends": [*wire.opening(), wire.ending(response(*TWO)).rstrip()],
     "no ends of parts": without(two_in_events(), "output_text.done", "content_part.done"),
     "no ends of messages": [
         one
