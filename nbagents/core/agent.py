@@ -29,6 +29,7 @@ from nbagents.core.reducers.view import RunReduction, reduced
 from nbagents.core.responses import AgentResponse
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.sessions import PENDING_KEY, AgentSession
+from nbagents.core.specs import WrittenAsSpec
 from nbagents.core.streams import ResponseStream, SyncResponseStream
 from nbagents.core.subagents import AgentTool, ChildSession
 from nbagents.core.templates import PromptTemplate, as_template, check_arguments, warn_of_no_template
@@ -41,7 +42,7 @@ T = TypeVar("T")
 AgentStream = ResponseStream[AgentResponseUpdate, AgentResponse[Any]]
 
 
-class Agent(BaseAgent):
+class Agent(WrittenAsSpec, BaseAgent):
     """Instructions, a chat client, tools and limits.
 
     Args:

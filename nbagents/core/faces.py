@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import Any
 
 FACES = {
+    "agent.from_dict": "nbagents.spec.agents:create_from_dict",
+    "agent.from_yaml": "nbagents.spec.agents:create_from_yaml",
+    "agent.to_spec": "nbagents.spec.writing:spec_text",
     "response.mimebundle": "nbagents.render.bundle:response_bundle",
 }
 
