@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args
 import pytest
 from pydantic import BaseModel
 
-from nbagents import Message, run_log, tool
+from nbagents import Message, TokenBudgetReducer, run_log, tool
 from nbagents.core.content import DataContent, TextContent
 from nbagents.core.errors import (
     AuthenticationError,
@@ -264,6 +264,27 @@ class ChatClientContract:
         assert (first.strip(), then, response.text) == ("Once", "Once more.", "Once more.")
         assert (await talk.ask("And now?")).text == "Still here."
         assert [len(message["contents"]) for message in await talk.transcript()] == [1, 1, 1, 1]
+
+    @pytest.mark.slow
+    @needs("long talk")
+    async def test_a_long_conversation_stays_in_its_budget_in_order_and_answerable(self, endpoint: Endpoint) -> None:
+        turns = 500
+        script = [Say(f"Answer {number} of many.") for number in range(turns)]
+        agent = endpoint.agent(*script, reducer=TokenBudgetReducer(600))
+        talk = Talk(endpoint, endpoint.modes[0], agent)
+        for number in range(turns):
+            assert (await talk.ask(f"Question {number} of many?")).text == f"Answer {number} of many."
+        stores_locally = agent.thread(talk.session).stores_locally
+        if endpoint.can("request"):
+            sent = [(message["role"], message["content"]) for message in endpoint.asked()["messages"]]
+            kept = len(sent) // 2 if stores_locally else turns - 1
+            first = turns - 1 - kept
+            told = [(f"Question {n} of many?", f"Answer {n} of many.") for n in range(first, turns)]
+            said = [line for question, answer in told for line in (("user", question), ("assistant", answer))]
+            assert sent == said[:-1]
+            assert 10 < kept < 80 or not stores_locally
+        stored = await endpoint.stored(agent, talk.session)
+        assert [message.text for message in stored if message.role == "assistant"] == [turn.text for turn in script]
 
     @needs("slow stream")
     async def test_leaving_a_stream_ends_the_reply(self, endpoint: Endpoint) -> None:

@@ -23,6 +23,7 @@ Ability = Literal[
     "status",  # fails as an HTTP server does
     "page",  # answers with a web page
     "break",  # breaks off in the middle of a text
+    "long talk",  # answers hundreds of times in good time
     "slow stream",  # stops in the middle of a stream and goes on much later
     "slow reply",  # takes long for a plain reply
 ]

@@ -167,6 +167,7 @@ class OnAIMock(OnServer):
     """The server whose fixtures are chosen by how far the conversation has come."""
 
     cannot: ClassVar[Mapping[Ability, str]] = {
+        "long talk": "a fixture of aimock is chosen by how many replies a request brings",
         "refusal": "aimock plays no refusals",
         "page": "aimock answers with JSON only",
         "break": "aimock breaks off before the first text only",
@@ -214,6 +215,7 @@ class Local(Endpoint):
     """The real model. It says what it likes, so only the shape of what it says is compared."""
 
     cannot: ClassVar[Mapping[Ability, str]] = {
+        "long talk": "it would take an hour",
         "words": "a model of 135M parameters says what it likes",
         "several calls": "its grammar has one call in a reply",
         "reasoning": "the model does not reason",

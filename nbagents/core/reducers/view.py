@@ -25,7 +25,7 @@ STAMP = "nbagents.reduction"
 """Where a stored message says what its session's reducer keeps, for who opens the history with another session."""
 _ESTIMATE = TokenCounter()
 _FEW_TOKENS = 50  # of so short a request the service's own marks are a large part
-_LARGEST_SCALE = 4.0
+_SMALLEST_SCALE, _LARGEST_SCALE = 0.5, 4.0  # beyond that the report is wrong, not the estimate
 
 
 class RunReduction:
@@ -85,7 +85,7 @@ class RunReduction:
             return
         kept = session.state[REDUCTION_KEY]
         old = kept["scale"]
-        seen = min(max(reported / self._estimated, old / 2, 1 / _LARGEST_SCALE), old * 2, _LARGEST_SCALE)
+        seen = min(max(reported / self._estimated, old / 2, _SMALLEST_SCALE), old * 2, _LARGEST_SCALE)
         kept["scale"] = round((old + seen) / 2, 4)
 
     def stamped(self, message: Message) -> Message:
