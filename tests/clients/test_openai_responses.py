@@ -484,12 +484,15 @@ async def test_an_approved_call_is_followed_by_its_result_only(service: Service,
     assert service.requests[1]["previous_response_id"] == "resp_1"
 
 
-async def test_a_stream_that_is_left_keeps_the_partial_text_and_the_session_goes_on(service: Service) -> None:
-    """C75, C93: where nothing is stored."""
+@pytest.mark.parametrize("stores", [True, False])
+async def test_a_stream_that_is_left_keeps_the_partial_text_and_the_session_goes_on(
+    service: Service, stores: bool
+) -> None:
+    """C75, C93: the service, which has not stored the broken turn, gets it with the next one."""
     begun = wire.item_events(0, said("one two"))[:3]
     service.server.reply(*wire.opening(), *begun, end="stall")
     service.say("Still here.")
-    agent = service.agent(client={"stores_by_default": False})
+    agent = service.agent(client={"stores_by_default": stores})
     session = agent.create_session()
     async with agent.run("Count", stream=True, session=session) as stream:
         async for update in stream:
