@@ -159,6 +159,9 @@ def _kind_of(
     """The error for a status, what it says and what to do."""
     if status == 404 and not facts.model:
         return ModelNotFoundError, f"{facts.host} has nothing at this address", "Check the id and base_url."
+    if code == "previous_response_not_found" or (status == 404 and said.startswith("Conversation with id")):
+        hint = "It was deleted, or kept for a limited time only. Begin a new session: agent.create_session()."
+        return BadRequestError, f"{facts.host} no longer has the conversation that this goes on from", hint
     if status == 404 or code == "model_not_found":
         hint = f"Check the model's name; if it is right, check base_url, which {facts.package.address}."
         return ModelNotFoundError, f"{facts.host} knows no model {facts.model!r}", hint
@@ -179,9 +182,6 @@ def _kind_of(
     if status == 413:
         hint = "Send fewer or smaller images and files, shorten the conversation, or use a new session."
         return BadRequestError, f"The request is too large for {facts.host}", hint
-    if code == "previous_response_not_found":
-        hint = "A service keeps responses for a limited time. Begin a new session: agent.create_session()."
-        return BadRequestError, f"{facts.host} no longer has the conversation that this goes on from", hint
     if code == "context_length_exceeded" or any(words in said for words in _TOO_LONG):
         return BadRequestError, f"The conversation is too long for {facts.model!r}", "Shorten it, or use a new session."
     return BadRequestError, opening, "Sending it again cannot help: check the options and messages of the run."

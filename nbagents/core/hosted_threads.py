@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from nbagents.core.errors import SessionError
-from nbagents.core.messages import Message
+from nbagents.core.ids import new_id
+from nbagents.core.messages import Message, attributed
 from nbagents.core.sessions import PENDING_KEY, UNSENT_KEY
 from nbagents.core.thread_base import Thread, not_among
 from nbagents.core.turns import end_turn, take_free_turn, take_turn
@@ -176,7 +177,8 @@ class HostedThread(Thread):
     async def _add(self, new: list[Message]) -> None:
         state = self.session.state
         if self.carries:
-            state[UNSENT_KEY] = [*state.get(UNSENT_KEY, ()), *new]
+            named = [attributed(message, message_id=new_id("msg")) for message in new]  # by that they are known again
+            state[UNSENT_KEY] = [*state.get(UNSENT_KEY, ()), *named]
             return
         assert self.id is not None
         await self.add_at_service(self.id, [*await self.begin_turn(), *new])

@@ -12,7 +12,7 @@ from nbagents.core.hosted_threads import HostedThread as HostedThread
 from nbagents.core.hosted_threads import ReadOnlyThread as ReadOnlyThread
 from nbagents.core.hosted_threads import ServiceThread as ServiceThread
 from nbagents.core.messages import Message
-from nbagents.core.sessions import MESSAGES_KEY, PENDING_KEY, STORED_KEY, UNSENT_KEY, AgentSession
+from nbagents.core.sessions import MESSAGES_KEY, PENDING_KEY, STORED_KEY, AgentSession
 from nbagents.core.thread_base import Thread as Thread
 from nbagents.core.thread_base import not_among
 
@@ -153,7 +153,7 @@ def _check_kind(session: AgentSession, thread: Thread, client: Any, *, begins_an
     """Raise ConfigurationError if the messages of `session` are where `thread` does not look."""
     name, known = session.session_id, session.service_session_id
     if known is None:
-        if begins_anew or session.state.get(UNSENT_KEY) or (where := _kept_here(session)) is None:
+        if begins_anew or (where := _kept_here(session)) is None:
             return
         what = f"{LocalThread.kind} (its messages are stored by {where})"
     elif isinstance(thread, HostedThread) and (kind := thread.kind_of(known)) != thread.kind:

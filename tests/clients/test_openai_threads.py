@@ -23,7 +23,14 @@ from nbagents import (
     tool_call,
 )
 from nbagents.core.content import FunctionCall, FunctionResult, HostedToolCall, HostedToolResult, ReasoningContent
-from nbagents.core.errors import ConfigurationError, InvalidReplyError, ModelNotFoundError, ServerError, SessionError
+from nbagents.core.errors import (
+    BadRequestError,
+    ConfigurationError,
+    InvalidReplyError,
+    ModelNotFoundError,
+    ServerError,
+    SessionError,
+)
 from tests.core.conftest import ask as ask
 from tests.core.thread_contract import SAID, ThreadContract, add, roundtrip, shown
 from tests.support import responses_events as wire
@@ -353,6 +360,28 @@ async def test_an_id_is_no_way_to_another_address(make, responses_server):
             await agent.thread(session).get_messages()
     parts = [path for _, path, _ in responses_server.asked]
     assert all(path.count("/") <= 3 and "?" not in path and ".." not in path.split("/") for path in parts), parts
+
+
+async def test_a_conversation_that_is_gone_is_an_error_that_says_so(make, ask, responses_server):
+    agent = make("ok")
+    session = agent.create_session()
+    await agent.run("q", session=session)
+    responses_server.conversations.clear(), responses_server.responses.clear()
+    with pytest.raises(BadRequestError, match=r"no longer has the conversation .*create_session"):
+        await ask(agent, "r", session=session)
+
+
+@pytest.mark.filterwarnings("ignore:The history failed")  # it was deleted: that is what the warning says
+async def test_nothing_waits_in_a_session_that_is_deleted(make, responses_server):
+    agent = make("one two three")
+    session = agent.create_session()
+    responses_server.stalls = True
+    async with agent.run("q", session=session, stream=True) as stream:
+        async for update in stream:
+            if update.text:
+                await agent.thread(session).delete()
+                break
+    assert session.state == {"nbagents.deleted": True}
 
 
 # --- a chain of responses

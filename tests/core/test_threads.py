@@ -319,6 +319,19 @@ async def test_results_that_have_arrived_after_all_are_not_sent_again():
     assert session.state == {}
 
 
+async def test_ids_of_calls_that_repeat_are_told_apart():
+    """Some servers number the calls of each reply from one."""
+    call = FunctionCall("c1", "look", {}, "")
+    client = LedgerClient([[call], "ok", [call], ServerError("down"), "ok"])
+    agent = Agent(client, tools=[look])
+    session = agent.create_session()
+    await agent.run("q", session=session)
+    with pytest.raises(ServerError):
+        await agent.run("r", session=session)
+    await agent.run("go on", session=roundtrip(session))
+    assert client.sent() == [("tool", "seen"), ("user", "go on")]
+
+
 @tool
 def look() -> str:
     return "seen"

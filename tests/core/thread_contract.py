@@ -18,6 +18,7 @@ from nbagents import (
     Message,
     Thread,
     copy_thread,
+    run_log,
     tool,
     tool_call,
 )
@@ -158,6 +159,28 @@ class ThreadContract(ABC):
             assert shown(await thread.get_messages()) == SAID
         await thread.on_new_message(own[0], Message("user", "1 + 2?"))
         assert shown(await thread.get_messages()) == [*SAID, ("user", "1 + 2?")]
+
+    async def test_words_alone_do_not_tell_where_a_message_came_from(self) -> None:
+        agent, session = self.agent("ok"), AgentSession("trip")
+        if not agent.thread(session).accepts_external_messages:
+            return
+        message = Message("user", "Yes.")
+        for given in (message, message, Message("user", "Yes.")):
+            await agent.thread(session).on_new_message(given)
+        thread = agent.thread(session)
+        assert shown(await thread.get_messages()) == [("user", "Yes.")] * 3
+        await thread.on_new_message(*await thread.get_messages())
+        assert len(await thread.get_messages()) == 3
+
+    async def test_a_message_is_known_again_in_another_program(self) -> None:
+        session = AgentSession("trip")
+        agent = await self.talk(session)
+        own = [Message.from_dict(message.to_dict()) for message in await agent.thread(session).get_messages()]
+        run_log().clear()
+        thread = agent.thread(roundtrip(session))
+        if thread.accepts_external_messages:
+            await thread.on_new_message(*own)
+        assert shown(await thread.get_messages()) == SAID
 
     async def test_reduce_gives_none_without_a_reducer(self) -> None:
         session = AgentSession("trip")
