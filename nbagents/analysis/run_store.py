@@ -236,8 +236,6 @@ class RunStore:
             yield batch
 
     def _piece(self, tail: _Tail, begin: int, end: int) -> _Piece:
-        from nbagents.analysis.run_tables import RunPart, run_row
-
         record = tail.record
         events, last = record.events[begin:end], record.end()
         tail.ended = last is not None
@@ -246,8 +244,8 @@ class RunStore:
         if begin == 0 or last is not None:
             if begin > 0:
                 _, beginning = stored_part(record.events[:1], self.capture)
-            row = run_row(record.events[0], beginning, last)
-        part = RunPart(record.run_id, row, (events[0].sequence, events[-1].sequence, stored))
+            row = self._database.row_of(record.events[0], beginning, last)
+        part = self._database.part_of(record.run_id, row, (events[0].sequence, events[-1].sequence, stored))
         return _Piece(tail, part, end, len(events))
 
     def _write(self, batch: list[_Piece]) -> None:

@@ -111,6 +111,7 @@ class RunDatabase(Database):
                 f"Runs are kept in SQLite or PostgreSQL, not in {url.get_backend_name()}.",
                 hint='Pass e.g. "sqlite:///runs.db".',
             )
+        self.row_of, self.part_of = run_row, RunPart  # for those who import nothing of databases themselves
         super().__init__(url, _tables, busy_seconds=BUSY_SECONDS, page_bytes=PAGE_BYTES)
         self._ids: dict[str, int] = {}
 

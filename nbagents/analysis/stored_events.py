@@ -84,7 +84,7 @@ def _read_out(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
 
 
 def _read_out_start(payload: dict[str, Any], texts: set[str]) -> dict[str, Any]:
-    texts.update(map(str, (payload["agent"], payload["session_id"], payload["model"])))
+    texts.update((payload["agent"], payload["session_id"], payload["model"]))
     for words in (payload["params"], payload["tags"], payload.get("metadata")):
         if words:
             texts.update(words)

@@ -126,6 +126,7 @@ def compare(runs: int) -> None:
         sums = [total + figure for total, figure in zip(sums, figures, strict=True)]
         show(table.__name__, len(frame), figures)
     show("all", runs, sums)
+    print("again/ready <= 1.5; the first time payloads become JSON too: no frame of them is ready without that")
 
 
 def show(name: str, rows: int, figures: list[float]) -> None:
