@@ -131,9 +131,9 @@ class Tree:
         if len(path) > MAX_DEPTH:
             raise _refusal(f"it is nested more than {MAX_DEPTH} deep.", self.name, line)
 
-    def refuse(self, path: Path, message: str, hint: str | None = None) -> None:
-        """Note a fault."""
-        self.faults.append(SpecFault(path, message, hint))
+    def refuse(self, path: Path, message: str, hint: str | None = None, line: int | None = None) -> None:
+        """Note a fault; its line is that of the path unless it is given."""
+        self.faults.append(SpecFault(path, message, hint, line))
 
     def copied(self, value: Any, path: Path) -> Any:
         """Return a copy of what a program gave."""
@@ -224,7 +224,7 @@ class _JSONReader:
             place = (*path, key)
             next(self._tokens)  # the colon
             if key in found:
-                self.tree.refuse(place, duplicate(key, self.lines[place], line))
+                self.tree.refuse(place, duplicate(key, self.lines[place], line), line=line)
                 self.value(place)
             else:
                 self.lines[place] = line

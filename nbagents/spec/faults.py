@@ -88,7 +88,7 @@ def nearest(wanted: object, known: Iterable[str]) -> str | None:
 
 def sorted_faults(faults: Iterable[SpecFault], lines: Mapping[Path, int]) -> list[SpecFault]:
     """Return the faults with their lines, each once, in the order of the text."""
-    placed = dict.fromkeys(replace(fault, line=line_of(fault.path, lines)) for fault in faults)
+    placed = dict.fromkeys(replace(fault, line=fault.line or line_of(fault.path, lines)) for fault in faults)
     return sorted(placed, key=lambda fault: fault.line or 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -86,7 +87,8 @@ def read_yaml(text: str, name: str | None = None) -> Document:
         root = reader.value(node, ())
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        told = f"it holds the character {ord(str(error.character)[0]):#06x}, which YAML does not allow."
+        character: Any = error.character
+        told = f"it holds the character {character:#06x}, which YAML does not allow."
         raise SpecError([SpecFault((), told, "Write it as an escape in double quotes.", line)], name=name) from None
     except yaml.MarkedYAMLError as error:
         raise SpecError([_yaml_fault(error)], name=name) from None  # its own text quotes lines, which may hold keys
@@ -98,21 +100,13 @@ def read_yaml(text: str, name: str | None = None) -> Document:
 
 
 def write_yaml(root: Any) -> str:
-    """Return values as YAML: long texts as blocks where they come back as they were."""
-    text = _dumped(root, _Dumper)
-    return text if read_text(text, "yaml").root == root else _dumped(root, _PlainDumper)
-
-
-class _PlainDumper(_Dumper):
-    """Writes every text on the lines that YAML chooses."""
-
-
-_PlainDumper.add_representer(str, lambda dumper, text: dumper.represent_scalar(f"{_CORE}str", text))
-
-
-def _dumped(root: Any, dumper: type[_Dumper]) -> str:
-    text: str = yaml.dump(root, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)
-    return text
+    """Return values as YAML: long texts as blocks; as JSON, which is YAML too, where that would not come back alike."""
+    text: str = yaml.dump(root, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    try:
+        same = read_text(text, "yaml").root == root
+    except SpecError:
+        same = False
+    return text if same else json.dumps(root, indent=2) + "\n"
 
 
 class _Reader:
@@ -146,11 +140,12 @@ class _Reader:
             key = key_node.value if isinstance(key_node, ScalarNode) else "a list or a mapping"
             is_text = key_node.tag == f"{_CORE}str"
             if not is_text:
-                self.tree.refuse(path, f"keys are texts, not {key}.", f'Write "{key}" in quotes.')
+                line = key_node.start_mark.line + 1
+                self.tree.refuse(path, f"keys are texts, not {key}.", f'Write "{key}" in quotes.', line)
                 continue
             line, place = key_node.start_mark.line + 1, (*path, key)
             if key in found:
-                self.tree.refuse(place, duplicate(key, self.lines[place], line))
+                self.tree.refuse(place, duplicate(key, self.lines[place], line), line=line)
                 continue
             self.lines[place] = line
             found[key] = self.value(value_node, place)

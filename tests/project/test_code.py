@@ -9,7 +9,7 @@ from tests.support.tools import check
 PROGRAMS = [
     *("build", "deptry", "import-linter", "ipykernel", "jupyterlab", "llmock", "mypy", "nbval", "ruff"),
     *("nbagents", "pytest-asyncio", "pytest-cov", "pytest-timeout"),
-    *("pandas-stubs", "types-Pygments", "types-tqdm"),
+    *("pandas-stubs", "types-Pygments", "types-PyYAML", "types-tqdm"),
 ]
 
 
