@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.support.raw_server import RawServer
+
 SHARED = (
     "responses_endpoints",
     "anthropic_endpoints",
@@ -9,9 +11,18 @@ SHARED = (
     "contract",
     "conversations_endpoints",
     "endpoints",
+    "responding",
     "served_endpoints",
     "talks",
     "written_endpoints",
 )
 
 pytest.register_assert_rewrite(*(f"tests.clients.{name}" for name in SHARED))
+
+
+@pytest.fixture
+def service(raw_server: RawServer) -> object:
+    """A server with the Responses API that remembers and judges."""
+    from tests.clients.responding import Service
+
+    return Service(raw_server)
