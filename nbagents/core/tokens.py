@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sized
 from functools import cache
+from itertools import count
 from typing import Any
 
 from nbagents.core.content import (
@@ -30,6 +31,7 @@ Counter = Callable[[str], Any]
 IMAGE_TOKENS = 765
 """What OpenAI's models count for a picture of 1024 x 1024 pixels; pictures are not opened to look at their size."""
 _BYTES_OF_A_FILE = 100
+_numbers = count()
 _MESSAGE_TOKENS = 4  # role and marks around it
 _CALL_TOKENS = 8
 _TOOL_TOKENS = 12
@@ -66,7 +68,7 @@ class TokenCounter:
             )
         self.exact = counter is not None
         self._counter: Counter = counter or estimate_tokens
-        self._key = f"tokens {id(self)}" if self.exact else "tokens"
+        self._key = f"tokens {next(_numbers)}" if self.exact else "tokens"
 
     def text(self, text: str) -> int:
         """Count a text.
@@ -75,12 +77,12 @@ class TokenCounter:
             ConfigurationError: the counter returned neither a number nor tokens.
         """
         found = self._counter(text)
-        count = len(found) if isinstance(found, Sized) else found
-        if isinstance(count, bool) or not isinstance(count, int | float) or not count >= 0:
+        number = len(found) if isinstance(found, Sized) else found
+        if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
             raise ConfigurationError(
                 f"counter returned {found!r} for a text.", hint="It returns the number of tokens, or a list of them."
             )
-        return int(count)
+        return int(number)
 
     def message(self, message: Message) -> int:
         """Count a message; done once for each."""

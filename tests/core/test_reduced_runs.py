@@ -23,9 +23,11 @@ from nbagents import (
     TokenBudgetReducer,
     TruncationReducer,
     Usage,
+    estimate_tokens,
     requests_df,
     run_log,
     runs_df,
+    tool_call,
 )
 from nbagents.core.content import UsageContent
 from nbagents.core.errors import BudgetExceededError, ServerError
@@ -90,6 +92,13 @@ def test_the_log_says_when_less_is_brought_and_how_much():
     ]
     assert told[4][0]["tokens_after"] < told[4][0]["tokens_before"]
     assert [len(events) for events in told].count(1) < 6
+
+
+def test_a_function_is_told_of_once():
+    agent = Agent(scripted(), reducer=lambda messages: messages[-3:])
+    responses, _ = talk(agent, agent.create_session(), 8)
+    names = [event.name for response in responses for event in run_log().get(response.run_id).events]
+    assert names.count("history.reduced") == 1
 
 
 def test_a_run_without_a_reducer_keeps_nothing():
@@ -215,19 +224,64 @@ def test_a_summary_is_found_again_with_the_history_alone(tmp_path):
     assert [message.text for message in stored][:2] == ["Question 0?", "Answer 0."]
 
 
-def test_a_summary_that_fails_costs_the_oldest_messages_once_and_is_tried_again():
+def test_a_summary_that_fails_costs_the_oldest_messages_for_one_run_and_is_tried_again():
+    def look() -> str:
+        """Look."""
+        return "seen"
+
     writer = ScriptedChatClient([ServerError("Down."), "Summary 1."])
-    agent = Agent(scripted(), reducer=SummarizationReducer(max_messages=8, client=writer))
+    rounds = [tool_call("look")] * 6
+    client = ScriptedChatClient([*(f"Answer {n}." for n in range(4)), *([call] for call in rounds), "Done.", "Fine."])
+    agent = Agent(client, tools=[look], reducer=SummarizationReducer(max_messages=8, client=writer))
     session = agent.create_session()
     talk(agent, session, 4)
     with pytest.warns(UserWarning, match="The summary failed: .*Down"):
         response = agent.run_sync("Question 4?", session=session)
-    assert response.text == "Answer 4."
-    assert any("The summary failed" in warning for warning in response.warnings)
-    assert len(agent.client.requests[-1].messages) < 8
+    assert response.text == "Done."
+    assert [warning for warning in response.warnings if "The summary failed" in warning] == response.warnings
+    assert len(writer.requests) == 1
+    assert all(len(request.messages) <= 9 for request in client.requests[4:])
     agent.run_sync("Question 5?", session=session)
-    assert texts(agent.client.requests[-1].messages)[0].endswith("Summary 1.")
-    assert "Question 0?" in writer.requests[-1].messages[-1].text
+    assert texts(client.requests[-1].messages)[0].endswith("Summary 1.")
+    assert "Question 0?" in writer.requests[1].messages[-1].text
+
+
+def test_all_that_is_left_out_is_in_some_summary():
+    def look(page: int) -> str:
+        """Look at a page."""
+        return f"seen {page}"
+
+    writer, reducer = summing()
+    steps = [[*([tool_call("look", page=10 * turn + n)] for n in range(6)), f"Answer {turn}."] for turn in range(5)]
+    client = ScriptedChatClient([step for turn in steps for step in turn])
+    agent = Agent(client, tools=[look], reducer=reducer)
+    session = agent.create_session()
+    talk(agent, session, 5)
+    told = "\n".join(request.messages[-1].text for request in writer.requests)
+    last = "\n".join(str(message.contents) for message in client.requests[-1].messages)
+    for message in session.state["messages"][:-1]:
+        words = message.text or str([result.result for result in message.results])[2:-2]
+        assert words in told or words in last
+
+
+def test_what_is_too_long_for_one_request_is_summed_up_in_pieces():
+    writer, reducer = summing(4)
+    turns = [Message(role, f"{role} {n} " + "word " * 3_000) for n in range(6) for role in ("user", "assistant")]
+    agent = Agent(scripted(), reducer=reducer)
+    agent.run_sync("And now?", session=AgentSession(state={"messages": turns}))
+    prompts = [request.messages[-1].text for request in writer.requests]
+    assert len(prompts) >= 4
+    assert all(estimate_tokens(prompt) < 9_000 for prompt in prompts)
+    assert all(f"Summary {n}." in prompt for n, prompt in enumerate(prompts[1:]))
+    assert texts(agent.client.requests[-1].messages)[0].endswith(f"Summary {len(prompts) - 1}.")
+
+
+def test_a_summary_is_stored_once(tmp_path):
+    _, reducer = summing()
+    agent = Agent(scripted(), history=FileHistoryProvider(tmp_path), reducer=reducer)
+    talk(agent, AgentSession("trip"), 6)
+    stored = asyncio.run(agent.thread(AgentSession("trip")).get_messages())
+    assert sum(message.extra is not None for message in stored) == 1
 
 
 def test_what_is_summed_up_is_material_between_lines_of_dashes():

@@ -162,6 +162,28 @@ def test_the_window_begins_with_a_question():
     assert {request[0].role for request in talk(agent, agent.create_session(), 20)} == {"user"}
 
 
+def test_a_cut_after_a_long_turn_leaves_what_there_is_room_for():
+    def look(page: int) -> str:
+        """Look at a page."""
+        return f"page {page}"
+
+    client = ScriptedChatClient([*([tool_call("look", page=n)] for n in range(20)), "Done.", "Fine."])
+    agent = Agent(client, tools=[look], reducer=TruncationReducer(20))
+    session = agent.create_session()
+    agent.run_sync("Read all.", session=session)
+    agent.run_sync("And now?", session=session)
+    first, *_, answer, question = client.requests[-1].messages
+    assert (first.text, answer.text, question.text) == ("Read all.", "Done.", "And now?")
+    assert len(client.requests[-1].messages) >= 10
+
+
+def test_counters_that_come_and_go_do_not_take_each_others_counts():
+    message = Message("user", "one two three")
+    for number in range(200):
+        agent = Agent(scripted(), reducer=TokenBudgetReducer(10**6, counter=lambda text, number=number: number))
+        assert agent.reducer.size(message) == number + 4
+
+
 def test_old_results_are_shortened_and_new_ones_are_whole():
     def look(page: int) -> str:
         """Look at a page."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from nbagents.core.clients import BaseChatClient, SupportsChatGetResponse
@@ -29,6 +29,7 @@ class ReductionContext:
         fixed: tokens, by the estimate, that every request has besides the messages: instructions and tools.
         ask: put a text to a model: `await ask(text, instructions, client)`; None is the agent's client.
         warn: tell of something that went wrong beside the run.
+        scratch: what this reducer keeps for this run only.
     """
 
     state: dict[str, Any]
@@ -36,6 +37,7 @@ class ReductionContext:
     fixed: Callable[[TokenCounter], int]
     ask: Ask
     warn: Callable[[str, Exception], None]
+    scratch: dict[str, Any] = field(default_factory=dict)
 
 
 class Reducer(ABC):
@@ -109,8 +111,9 @@ class ReducerChain(Reducer):
         """Return what is left at the end."""
         left: Sequence[Message] = messages
         for place, one in enumerate(self._reducers):
-            own = context.state.setdefault(str(place), {})
-            inner = ReductionContext(own, context.scale, context.fixed, context.ask, context.warn)
+            key = str(place)
+            own, scratch = context.state.setdefault(key, {}), context.scratch.setdefault(key, {})
+            inner = replace(context, state=own, scratch=scratch)
             found = checked(await one.reduce(left, inner), one.name)
             left = left if found is None else found
         return None if left is messages else left

@@ -19,38 +19,47 @@ class CuttingReducer(LimitedReducer):
     """Leaves out the oldest messages once there is too much, and then so many that the next cut is some way off.
 
     Between two cuts the requests of a conversation begin alike, so that the service can take what it has read from its
-    cache. System messages and the latest message of the user stay, whatever their size; a call and its results are left
-    out together. The last of these stays too, so a single message that is too large is sent as it is.
+    cache. System messages and the latest message of the user stay, whatever their size, and so does the question of a
+    turn that is cut within; a call and its results are left out together. The last of these stays too, so a single
+    message that is too large is sent as it is.
     """
 
     async def reduce(self, messages: Sequence[Message], context: ReductionContext) -> Sequence[Message] | None:
         """Return the messages behind the last cut; cut again if they are too many."""
-        cut = self.next_cut(messages, context)
+        cut = self.next_cut(messages, context.state, context)
         remember_cut(messages, cut, context.state)
         return behind(messages, cut) if cut else None
 
-    def next_cut(self, messages: Sequence[Message], context: ReductionContext, extra: Sequence[Message] = ()) -> int:
+    def next_cut(
+        self,
+        messages: Sequence[Message],
+        state: dict[str, Any],
+        context: ReductionContext,
+        extra: Sequence[Message] = (),
+    ) -> int:
         """Return where what a request brings begins: the last cut, or one further on where there is too much.
 
         `extra` are messages that a request brings besides.
         """
-        cut = remembered_cut(messages, context.state)
+        cut = remembered_cut(messages, state)
         scale = self.scale(context)
         fixed = self.fixed(context) + sum(map(self.size, extra))
         if (fixed + sum(map(self.size, behind(messages, cut)))) * scale <= self.limit:
             return cut
         target = max(math.floor(self.limit * self.keep), 1) / scale
-        starts = [place for place in self.starts(messages) if place > cut]
-        stays = set(pinned(messages, len(messages)))
-        left = fixed + sum(self.size(messages[place]) for place in stays)
+        always = set(pinned(messages, len(messages)))
+        left = fixed + sum(self.size(messages[place]) for place in always)
         found = end = len(messages)
-        for place in reversed([cut, *starts]):
-            left += sum(self.size(messages[index]) for index in range(place, end) if index not in stays)
-            if left > target and found < len(messages):
+        about: list[int] = []
+        for place in reversed([cut, *(start for start in self.starts(messages) if start > cut)]):
+            left += sum(self.size(messages[index]) for index in range(place, end) if index not in always)
+            if not about or place <= about[-1]:
+                about = question(messages, place)
+            asked = sum(self.size(messages[index]) for index in about if index not in always)
+            if left + asked > target and found < len(messages):
                 break
             found = end = place
-        # A conversation that begins with an answer is hard to follow, and some services refuse it.
-        return next((place for place in starts if place >= found and messages[place].role == "user"), found)
+        return found
 
     @abstractmethod
     def size(self, message: Message) -> float:
@@ -163,14 +172,19 @@ def group_starts(messages: Sequence[Message]) -> list[int]:
 
 
 def pinned(messages: Sequence[Message], cut: int) -> list[int]:
-    """Return which messages before `cut` stay all the same: those of the system and the latest of the user."""
-    latest = next((place for place in reversed(range(len(messages))) if messages[place].role == "user"), -1)
-    stays = [place for place in range(cut) if messages[place].role == "system"]
-    if latest < cut:
-        while latest >= 0 and messages[latest].role == "user":  # it may have come in several
-            stays.append(latest)
-            latest -= 1
-    return sorted(stays)
+    """Return which messages before `cut` stay all the same: those of the system, and what the turn there is about."""
+    return sorted([*(place for place in range(cut) if messages[place].role == "system"), *question(messages, cut)])
+
+
+def question(messages: Sequence[Message], cut: int) -> list[int]:
+    """Return the messages of the user, before `cut`, that began the turn which goes on there; none where one begins."""
+    if cut < len(messages) and messages[cut].role == "user":
+        return []
+    last = next((place for place in range(cut - 1, -1, -1) if messages[place].role == "user"), -1)
+    first = last
+    while first > 0 and messages[first - 1].role == "user":  # it may have come in several
+        first -= 1
+    return list(range(first, last + 1)) if last >= 0 else []
 
 
 def behind(messages: Sequence[Message], cut: int) -> list[Message]:

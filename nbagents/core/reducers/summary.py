@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nbagents.core.content import DataContent, FunctionCall, FunctionResult, TextContent
 from nbagents.core.errors import BudgetExceededError, ConfigurationError, NBAgentsError, RunTimeoutError
@@ -15,10 +15,11 @@ from nbagents.core.reducers.cutting import (
     TruncationReducer,
     behind,
     pinned,
+    question,
     remember_cut,
     remembered_cut,
 )
-from nbagents.core.tokens import Counter
+from nbagents.core.tokens import Counter, estimate_tokens
 
 INSTRUCTIONS = (
     "You sum up the beginning of a conversation for the one who goes on with it. Keep names, numbers, decisions, what "
@@ -30,6 +31,8 @@ _DASHES = "-" * 20
 _HEADING = "Summary of the conversation so far, made by a program; what was said itself is left out:\n\n"
 _STACKED = 8
 _LONG_RESULT = 2_000
+_PIECE_TOKENS = 8_000
+"""How much of a conversation one request brings to be summed up, by the estimate: small models read that much."""
 
 
 class SummarizationReducer(Reducer):
@@ -37,7 +40,8 @@ class SummarizationReducer(Reducer):
 
     The summary is kept with the session and with what its history stores, so it is paid for once. Its request is a run
     of its own, a child of the run that needs it: its usage and its cost count there, and stand in the tables. Where it
-    fails, the request goes without the oldest messages this once, with a warning.
+    fails, this run goes without the oldest messages, with a warning, and the next one tries again. What is too long for
+    one request is summed up in pieces of 8,000 tokens.
 
     Args:
         max_tokens: the limit of what a request brings, with instructions and tools.
@@ -77,49 +81,82 @@ class SummarizationReducer(Reducer):
 
     async def reduce(self, messages: Sequence[Message], context: ReductionContext) -> Sequence[Message] | None:
         """Return the summary and what is behind it; write it where there is too much."""
-        state = context.state
+        if not remembered_cut(messages, context.state):
+            context.state.pop("summaries", None)  # of another conversation, or of none
+        state = context.scratch if "cut" in context.scratch else context.state
+        summaries: list[str] = list(context.state.get("summaries", ()))
         begin = remembered_cut(messages, state)
-        if not begin:
-            state.pop("summaries", None)  # of another conversation, or of none
-        summaries: list[str] = list(state.get("summaries", ()))
-        cut = self._measure.next_cut(messages, context, [_as_message(text) for text in summaries])
+        cut = self._measure.next_cut(messages, state, context, [_as_message(text) for text in summaries])
         if cut > begin:
-            stays = set(pinned(messages, cut))
-            left_out = [messages[place] for place in range(begin, cut) if place not in stays]
-            try:
-                summaries = await self._sum_up(summaries, left_out, context) if left_out else summaries
-            except (BudgetExceededError, RunTimeoutError):
-                raise
-            except NBAgentsError as error:
-                context.warn("The summary", error)
-                return self._view(messages, cut, summaries)
-            state["summaries"] = summaries
-            remember_cut(messages, cut, state)
+            if state is context.state:
+                summaries = await self._sum_up(messages, begin, cut, summaries, context)
+            else:
+                remember_cut(messages, cut, state)
         return self._view(messages, cut, summaries) if cut else None
 
     def __repr__(self) -> str:
         limit, keep = self._measure.limit, self._measure.keep
         return f"SummarizationReducer({self._measure.unit}={limit}, keep={keep}, stacked={self.stacked})"
 
-    async def _sum_up(self, summaries: list[str], messages: list[Message], context: ReductionContext) -> list[str]:
-        told = [_HEADING + text for text in ([] if self.stacked else summaries)]
-        text = await self._ask([*told, *map(_told, messages)], context)
+    async def _sum_up(
+        self, messages: Sequence[Message], begin: int, cut: int, summaries: list[str], context: ReductionContext
+    ) -> list[str]:
+        """Return the summaries with that of what the cut leaves out; where it fails, for this run without."""
+        stays = set(pinned(messages, cut))
+        places = [*question(messages, begin), *range(begin, cut)]  # that question had stayed with what is cut off now
+        told = [_told(messages[place]) for place in places if place not in stays]
+        if told:
+            try:
+                summaries = await self._longer(summaries, told, context)
+            except (BudgetExceededError, RunTimeoutError):
+                raise
+            except NBAgentsError as error:
+                context.warn("The summary", error)
+                remember_cut(messages, cut, context.scratch)
+                return summaries
+        context.state["summaries"] = summaries
+        remember_cut(messages, cut, context.state)
+        return summaries
+
+    async def _longer(self, summaries: list[str], told: list[str], context: ReductionContext) -> list[str]:
+        before = None if self.stacked or not summaries else summaries[-1]
+        text = await self._in_pieces(before, told, context)
         if not self.stacked:
             return [text]
         stacked = [*summaries, text]
-        return [await self._ask(stacked, context)] if len(stacked) > _STACKED else stacked
+        return [await self._in_pieces(None, stacked, context)] if len(stacked) > _STACKED else stacked
 
-    async def _ask(self, told: list[str], context: ReductionContext) -> str:
-        prompt = "\n".join([_DASHES, *(text.replace(_DASHES, "- - -") for text in told), _DASHES])
-        text = (await context.ask(prompt, self.instructions, self.client)).strip()
-        if not text:
-            raise NBAgentsError("The model wrote an empty summary.")
-        return text
+    async def _in_pieces(self, before: str | None, told: list[str], context: ReductionContext) -> str:
+        """Sum up what may be far too long for one request: piece by piece, each with the summary of those before."""
+        for piece in _pieces(told):
+            known = [] if before is None else [_HEADING + before]
+            prompt = "\n".join([_DASHES, *(text.replace(_DASHES, "- - -") for text in [*known, *piece]), _DASHES])
+            before = (await context.ask(prompt, self.instructions, self.client)).strip()
+            if not before:
+                raise NBAgentsError("The model wrote an empty summary.")
+        assert before is not None
+        return before
 
     def _view(self, messages: Sequence[Message], cut: int, summaries: list[str]) -> list[Message]:
         kept = behind(messages, cut)
         place = next((place for place, message in enumerate(kept) if message.role != "system"), len(kept))
         return [*kept[:place], *map(_as_message, summaries), *kept[place:]]
+
+
+def _pieces(told: list[str]) -> Iterator[list[str]]:
+    """Yield `told` in pieces that a request has room for; what is longer alone is taken apart."""
+    piece: list[str] = []
+    size = 0
+    for text in told:
+        for begin in range(0, len(text), _PIECE_TOKENS):
+            part = text[begin : begin + _PIECE_TOKENS]
+            tokens = estimate_tokens(part)
+            if piece and size + tokens > _PIECE_TOKENS:
+                yield piece
+                piece, size = [], 0
+            piece.append(part)
+            size += tokens
+    yield piece
 
 
 def _as_message(summary: str) -> Message:

@@ -38,7 +38,8 @@ class RunReduction:
     def __init__(self, reducer: Reducer) -> None:
         self.reducer = reducer
         self.view: Sequence[Message] = ()
-        self._stamped: dict[str, Any] | None = None
+        self._scratch: dict[str, Any] = {}
+        self._to_stamp: dict[str, Any] | None = None
         self._estimated = 0
         self._tools: tuple[int, dict[int, int]] = (0, {})
 
@@ -57,18 +58,18 @@ class RunReduction:
         """Choose what the next request brings; return an event where that is another choice than before."""
         transcript, session = run.transcript, run.session
         kept: dict[str, Any] = _kept(session, transcript)
-        before = _places(kept["state"])
+        before = kept.get("choice", [])
         ask = _asking(run.agent.client, run)
         fixed = partial(self._fixed, run)
-        context = ReductionContext(kept["state"], kept["scale"], fixed, ask, run.note_failure)
+        context = ReductionContext(kept["state"], kept["scale"], fixed, ask, run.note_failure, self._scratch)
         found = checked(await self.reducer.reduce(transcript, context), self.reducer.name)
         self.view = transcript if found is None else mended(found, transcript)
+        kept["choice"] = choice = _places(kept["state"]) or ["less"] * (len(self.view) < len(transcript))
         session.state[REDUCTION_KEY] = kept
-        self._stamped = kept["state"] if _has_summary(kept["state"]) else None
         self._estimated = _ESTIMATE.messages(self.view) + self._fixed(run, _ESTIMATE)
-        after = _places(kept["state"])
-        if after == before and (after or len(self.view) == len(transcript)):
+        if choice == before:
             return []
+        self._to_stamp = kept["state"] if _has_summary(kept["state"]) else None
         payload = {
             "reducer": self.reducer.name,
             "messages_before": len(transcript),
@@ -81,18 +82,18 @@ class RunReduction:
     def learn(self, session: AgentSession, usage: Usage | None) -> None:
         """Correct the estimate by what the service has counted; a single odd report moves it little."""
         reported = usage.input_tokens if usage is not None else None
-        if not reported or self._estimated < _FEW_TOKENS:
+        kept = session.state.get(REDUCTION_KEY)
+        if not reported or self._estimated < _FEW_TOKENS or kept is None:
             return
-        kept = session.state[REDUCTION_KEY]
         old = kept["scale"]
         seen = min(max(reported / self._estimated, old / 2, _SMALLEST_SCALE), old * 2, _LARGEST_SCALE)
         kept["scale"] = round((old + seen) / 2, 4)
 
     def stamped(self, message: Message) -> Message:
         """Return a message that is to be stored with what a summary needs to be found again with the history alone."""
-        if self._stamped is None or message.role != "assistant":
+        if self._to_stamp is None or message.role != "assistant":
             return message
-        stamp, self._stamped = deepcopy(self._stamped), None
+        stamp, self._to_stamp = deepcopy(self._to_stamp), None
         return replace(message, extra={**(message.extra or {}), STAMP: stamp})
 
     def with_provided(self, provided: Sequence[Message], new: Iterable[Message]) -> list[Message]:
