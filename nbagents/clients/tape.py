@@ -136,12 +136,12 @@ class Tape:
 
     def _record(self, exchange: Exchange) -> None:
         with self._lock:
-            first = not self._given[exchange.key]
-            if self.mode == "record" and first:
+            replies, first = self._replies[exchange.key], not self._given[exchange.key]
+            if self.mode == "record" and first and replies:
                 self._recording.remove(exchange.key)
-                self._replies[exchange.key].clear()
+                replies.clear()
             self._recording.add(exchange)
-            self._replies[exchange.key].append(exchange)
+            replies.append(exchange)
             self._given[exchange.key] += 1
             self.recorded += 1
 
