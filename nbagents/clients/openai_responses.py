@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nbagents.clients.call_errors import CallFacts
+from nbagents.clients.calls import Call
 from nbagents.clients.endpoints import ApiKey, Secret, TokenProvider
 from nbagents.clients.openai_base import OpenAIModelClient
 from nbagents.clients.openai_threads import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_NOT_ENCRYPTED = re.compile("encrypted content is not supported", re.I)
 _MERGED = ("text", "reasoning")
 _SUMMARIES = ("auto", "concise", "detailed")
 
@@ -134,6 +137,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
                 f"reasoning_summary is one of {', '.join(map(repr, _SUMMARIES))}, not {reasoning_summary!r}."
             )
         self.reasoning_summary = reasoning_summary
+        self._unencrypted: set[str] = set()
 
     def service_thread(self, session: AgentSession) -> OpenAIThread:
         """Return the door to the messages of `session` at the service: a conversation, or a chain of responses.
@@ -154,6 +158,20 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         async with aclosing(super().generate(request)) as updates:
             async for update in updates:
                 yield update
+
+    async def _send(self, call: Call[ResponseReader], *, stream: bool) -> Any:
+        """Send the request, without asking for encrypted reasoning if the model has none: some services refuse that."""
+        import openai
+
+        try:
+            return await super()._send(call, stream=stream)
+        except openai.BadRequestError as error:
+            asked = call.body.get("include") or ()
+            if _ENCRYPTED_REASONING not in asked or not _NOT_ENCRYPTED.search(error.response.text):
+                raise
+            self._unencrypted.add(call.facts.model)
+            call.body["include"] = [name for name in asked if name != _ENCRYPTED_REASONING]
+            return await super()._send(call, stream=stream)
 
     def _reader(self, request: ChatRequest) -> ResponseReader:
         conversation = request.conversation_id
@@ -183,7 +201,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         include = included(request.tools)
         if not self._stores(request):
             body["store"] = False
-            include.append(_ENCRYPTED_REASONING)
+            include += [] if facts.model in self._unencrypted else [_ENCRYPTED_REASONING]
         elif "store" in request.options:
             body["store"] = True
         if include:

@@ -175,7 +175,7 @@ class ModelClient(ServiceClient, BaseChatClient, Generic[R]):
 
     async def _plain_reply(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         async with self._call(request) as call:
-            for update in call.read_whole(await call.send(stream=False)):
+            for update in call.read_whole(await self._send(call, stream=False)):
                 yield update
             self._learn(call)
 
@@ -208,7 +208,10 @@ class ModelClient(ServiceClient, BaseChatClient, Generic[R]):
             self._learn(call)
 
     async def _open_stream(self, call: Call[R]) -> Any:
-        return await call.send(stream=True)
+        return await self._send(call, stream=True)
+
+    async def _send(self, call: Call[R], *, stream: bool) -> Any:
+        return await call.send(stream=stream)
 
     @asynccontextmanager
     async def _call(self, request: ChatRequest) -> AsyncIterator[Call[R]]:

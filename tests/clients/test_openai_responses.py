@@ -25,7 +25,7 @@ from nbagents.core.errors import (
 from tests.clients.asking import Mode, ask, both_modes, fails
 from tests.clients.responding import SEARCH, Service, add
 from tests.support import responses_events as wire
-from tests.support.raw_server import RawServer
+from tests.support.raw_server import RawServer, Refuse
 from tests.support.responses_events import called, response, said, thought
 
 
@@ -177,6 +177,30 @@ async def test_without_storing_each_message_is_sent_once_and_reasoning_goes_back
     for sent in service.requests:
         assert (sent["store"], sent["include"]) == (False, ["reasoning.encrypted_content"])
         assert "previous_response_id" not in sent
+
+
+@both_modes
+async def test_a_model_without_encrypted_reasoning_is_asked_for_it_only_once(service: Service, mode: Mode) -> None:
+    def refuse(body: dict[str, Any]) -> Any:
+        raise Refuse("Encrypted content is not supported with this model.")
+
+    service.server.reply_with(refuse)
+    service.say("Hello.").say("Bye.")
+    agent = service.agent(client={"stores_by_default": False})
+    session = agent.create_session()
+    assert [(await ask(agent, prompt, mode, session)).text for prompt in ("Hi", "Bye")] == ["Hello.", "Bye."]
+    assert [sent.get("include") or [] for sent in service.requests] == [["reasoning.encrypted_content"], [], []]
+
+
+@both_modes
+async def test_a_secret_that_the_service_cannot_read_is_an_error(service: Service, mode: Mode) -> None:
+    def refuse(body: dict[str, Any]) -> Any:
+        raise Refuse("The encrypted content for item rs_1 could not be verified.")
+
+    service.server.reply_with(refuse)
+    error = await fails(service.agent(client={"stores_by_default": False}), "Hi", mode)
+    assert "could not be verified" in error.message
+    assert len(service.requests) == 1
 
 
 async def test_the_prefix_of_a_conversation_stays_the_same_byte_for_byte(service: Service) -> None:
