@@ -22,7 +22,7 @@ from nbagents.core.content import (
     ReasoningContent,
     UsageContent,
 )
-from nbagents.core.errors import InvalidReplyError, ModelError, ModelNotFoundError
+from nbagents.core.errors import ConfigurationError, InvalidReplyError, ModelError, ModelNotFoundError
 from nbagents.core.hosted_threads import HostedThread
 from nbagents.core.messages import Message
 from nbagents.core.retries import with_retries
@@ -123,7 +123,7 @@ class OpenAIConversationThread(OpenAIThread):
         except BaseException as error:
             try:
                 for item_id in reversed(stored):
-                    await self._delete(f"{path}/{quote(item_id, safe='')}")
+                    await self._delete(f"{path}/{_quoted(item_id)}")
             except ModelError as failure:
                 error.add_note(f"What was stored of the messages before is still there: {failure}")
             raise
@@ -248,8 +248,15 @@ def _output(response: Json) -> list[Json]:
 
 
 def _path_of(conversation_id: str) -> str:
-    return f"/conversations/{quote(conversation_id, safe='')}"
+    return f"/conversations/{_quoted(conversation_id)}"
 
 
 def _response_path(response_id: str) -> str:
-    return f"/responses/{quote(response_id, safe='')}"
+    return f"/responses/{_quoted(response_id)}"
+
+
+def _quoted(id: str) -> str:
+    """Return `id` as one part of a path, whatever is in it: a stored session may come from anywhere."""
+    if not id.strip("."):
+        raise ConfigurationError(f"{id!r} is no id of something that OpenAI stores.")
+    return quote(id, safe="")

@@ -1,8 +1,10 @@
 """Threads at OpenAI, conversations and chains of responses: by the contract, with a server that remembers."""
 
 import asyncio
+import contextlib
 import pickle
 from typing import ClassVar
+from urllib.parse import quote
 
 import pytest
 
@@ -145,7 +147,9 @@ async def test_long_conversations_come_in_pages(make, responses_server):
     session = agent.create_session()
     for number in range(5):
         await agent.run(f"q{number}", session=session)
+    before = len(responses_server.asked)
     whole = shown(await agent.thread(session).get_messages())
+    assert len(responses_server.asked) - before <= 3  # the service lists everything at once
     assert [text for role, text in whole if role == "user"] == [f"q{number}" for number in range(5)]
     responses_server.page = 3
     before = len(responses_server.asked)
@@ -350,16 +354,22 @@ async def test_what_is_gone_at_the_service_can_be_deleted(make, responses_server
     assert session.service_session_id is None
 
 
-async def test_an_id_is_no_way_to_another_address(make, responses_server):
+@pytest.mark.parametrize("id", ["x/../../models", "x?limit=1#", "x%2Fy"])
+async def test_an_id_is_no_way_to_another_address(make, responses_server, conversations, id):
+    id = f"conv_{id}" if conversations else id
     agent = make("ok")
-    for id in ("conv_/../../models", "resp_1?x=1#", "../conversations"):
-        session = agent.get_session(id)
-        if agent.client.service_thread(session).kind_of(id) != agent.client.service_thread(session).kind:
-            continue
-        with pytest.raises(ModelNotFoundError):
-            await agent.thread(session).get_messages()
-    parts = [path for _, path, _ in responses_server.asked]
-    assert all(path.count("/") <= 3 and "?" not in path and ".." not in path.split("/") for path in parts), parts
+    for use in (agent.thread(agent.get_session(id)).get_messages, agent.thread(agent.get_session(id)).delete):
+        with contextlib.suppress(ModelNotFoundError):
+            await use()
+    paths = {path.split("/", 2)[2].removesuffix("/items") for _, path, _ in responses_server.asked}
+    assert paths == {quote(id, safe="")}
+
+
+async def test_an_id_of_dots_is_none(responses_server):
+    agent = Agent(OpenAIResponsesClient("test-model", base_url=responses_server.base_url))
+    with pytest.raises(ConfigurationError, match=r"'\.\.' is no id"):
+        await agent.thread(agent.get_session("..")).get_messages()
+    assert responses_server.count() == 0
 
 
 async def test_a_conversation_that_is_gone_is_an_error_that_says_so(make, ask, responses_server):
@@ -414,6 +424,33 @@ async def test_a_chain_of_which_a_part_could_not_be_deleted_is_deleted_by_anothe
     assert list(responses_server.responses) == [newest]
     await chain.thread(roundtrip(session)).delete()
     assert responses_server.responses == {}
+
+
+async def test_what_waits_is_kept_through_a_turn_that_fails(chain, responses_server):
+    session = chain.create_session()
+    responses_server.replies, responses_server.stalls = ["one two"], True
+    async with chain.run("q", session=session, stream=True) as stream:
+        async for update in stream:
+            if update.text:
+                break
+    responses_server.stalls, responses_server.replies = False, ["ok"]
+    before = session.to_dict()
+    responses_server.faults = {"POST /responses": [500]}
+    with pytest.raises(ServerError):
+        await chain.run("r", session=session)
+    assert session.to_dict() == before
+    assert shown(await chain.thread(session).get_messages()) == [("user", "q"), ("assistant", "one ")]
+
+
+async def test_a_response_without_output_is_listed_once(chain, responses_server):
+    session = chain.create_session()
+    responses_server.replies = ["a", [], "b"]
+    for text in ("1", "2", "3"):
+        await chain.run(text, session=session)
+    said = [("user", "1"), ("assistant", "a"), ("user", "2"), ("user", "3"), ("assistant", "b")]
+    for lists_all in (True, False):
+        responses_server.lists_all = lists_all
+        assert shown(await chain.thread(session).get_messages()) == said
 
 
 async def test_messages_that_were_added_go_before_what_is_new(chain, responses_server):
