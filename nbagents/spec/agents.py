@@ -136,7 +136,7 @@ def validate_file(
     except SpecError as error:
         return list(error.faults)
     result = check_document(document, Surrounding(settings=settings, checks_only=True, complete=complete))
-    return sorted_faults(result.faults, document.lines)
+    return sorted_faults(map(result.hidden, result.faults), document.lines)
 
 
 def _document(payload_or_path: Mapping[str, Any] | str | os.PathLike[str]) -> Document:

@@ -16,7 +16,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def checked(
-    kind: type[M], tree: Any, path: Path, unresolved: Collection[Path] = ()
+    kind: type[M], tree: Any, path: Path = (), unresolved: Collection[Path] = ()
 ) -> tuple[M | None, list[SpecFault]]:
     """Return `tree` as a model and what is wrong with it; None if that is something.
 
@@ -63,7 +63,7 @@ class Collected:
 
 
 def _fault(kind: type[BaseModel], tree: Any, detail: Any) -> SpecFault:
-    """Return what pydantic found in our words, without the value, which may be a key."""
+    """Return what pydantic found in our words."""
     error_type, message = detail["type"], detail["msg"]
     path, value = _place(detail["loc"], tree)
     if error_type in ("extra_forbidden", "unexpected_keyword_argument"):
@@ -72,7 +72,8 @@ def _fault(kind: type[BaseModel], tree: Any, detail: Any) -> SpecFault:
         return SpecFault(path[:-1], f"the field {str(path[-1])!r} is missing.")
     if error_type in ("literal_error", "enum"):
         expected = detail["ctx"]["expected"].replace(" or ", ", ").split(", ")
-        return SpecFault(path, f"{value!r} is not possible.", nearest(value, [one.strip("'") for one in expected]))
+        shown = repr(value) if isinstance(value, str | int | float) else f"a {type(value).__name__}"
+        return SpecFault(path, f"{shown} is not possible.", nearest(value, [one.strip("'") for one in expected]))
     if error_type == "string_type" and isinstance(value, int | float):
         return SpecFault(path, "this must be a text.", f'Write "{value}" in quotes.')
     if error_type == "value_error":

@@ -96,12 +96,18 @@ class Checked:
         specs: each agent's place, spec and functions.
         config: what stands around the agents.
         faults: what is wrong.
+        hidden: puts placeholders in the place of their values in a fault.
     """
 
     document: Document
     specs: list[tuple[Path, AgentSpec, list[FunctionTool]]] = field(default_factory=list)
     config: ConfigSpec | AgentSpec | None = None
     faults: list[SpecFault] = field(default_factory=list)
+    hidden: Callable[[SpecFault], SpecFault] = lambda fault: fault
+
+    def error(self) -> SpecError:
+        """Return the error that names all that is wrong."""
+        return self.document.error(*map(self.hidden, self.faults))
 
 
 def check_document(document: Document, around: Surrounding) -> Checked:
@@ -117,6 +123,7 @@ def check_document(document: Document, around: Surrounding) -> Checked:
         around.settings, leaves=lambda path: _is_left(path, around), optional=not around.complete
     )
     tree = placeholders.resolved(root)
+    result.hidden = placeholders.hidden
     result.faults = [*document.faults, *placeholders.faults]
     unresolved = placeholders.unresolved | {fault.path for fault in document.faults}
     toolbox = Toolbox(around.tools, around.allowed_modules)
@@ -149,27 +156,26 @@ def build(document: Document, around: Surrounding) -> LoadedAgents:
     """
     result = check_document(document, around)
     if result.faults or result.config is None:
-        raise document.error(*result.faults)
+        raise result.error()
     agents: list[Agent] = []
-    faults: list[SpecFault] = []
     ids: dict[str, Path] = {}
     for path, spec, tools in result.specs:
         try:
             agent = _made(_placed(spec, result.config, document.folder), tools, around)
         except SpecError as error:
-            faults += [fault.under(path) for fault in error.faults]
+            result.faults += [fault.under(path) for fault in error.faults]
             continue
         except ConfigurationError as error:
-            faults.append(SpecFault(path, error.message, error.hint))
+            result.faults.append(SpecFault(path, error.message, error.hint))
             continue
         if around.client is None and (key := _key_source(document.root, path)) is not None:
             remember_key(agent.client, key)
         if agent.id in ids:
-            faults.append(SpecFault(path, f"two agents have the id {agent.id!r}.", "Give one another id."))
+            result.faults.append(SpecFault(path, f"two agents have the id {agent.id!r}.", "Give one another id."))
         ids[agent.id] = path
         agents.append(agent)
-    if faults:
-        raise document.error(*faults)
+    if result.faults:
+        raise result.error()
     return LoadedAgents(tuple(agents), result.config.runtime, result.config.events, document.name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,6 +15,8 @@ _PLACEHOLDER = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _SETTING = re.compile(r"[^\s:${}][^:${}]*(?::[^:${}]+)+\Z")
 _MISSING = object()
+MIN_HIDDEN = 4
+"""Shorter values are no keys, and stand in ordinary text."""
 
 
 class Placeholders:
@@ -38,6 +41,7 @@ class Placeholders:
         self.faults: list[SpecFault] = []
         self.unresolved: set[Path] = set()
         """The places with a placeholder that has no value; it is still there."""
+        self._values: list[tuple[Path, str, str]] = []
 
     def resolved(self, value: Any, path: Path = ()) -> Any:
         """Return `value` with the placeholders in its texts replaced; keys stay as they are."""
@@ -48,6 +52,16 @@ class Placeholders:
         if isinstance(value, list):
             return [self.resolved(item, (*path, place)) for place, item in enumerate(value)]
         return value
+
+    def hidden(self, fault: SpecFault) -> SpecFault:
+        """Return a fault with placeholders in the place of their values, which may be keys."""
+        message, hint = fault.message, fault.hint
+        for path, value, written in self._values:
+            length = min(len(path), len(fault.path))
+            if path[:length] == fault.path[:length] and len(value) >= MIN_HIDDEN:
+                message = message.replace(value, written)
+                hint = hint.replace(value, written) if hint else hint
+        return replace(fault, message=message, hint=hint)
 
     def _text(self, text: str, path: Path) -> Any:
         whole = _PLACEHOLDER.fullmatch(text)
@@ -78,6 +92,7 @@ class Placeholders:
             )
             return written
         if value is not _MISSING:
+            self._values.append((path, str(value), written))
             return value
         if has_default:
             return default

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nbagents.core.errors import ConfigurationError, ToolError
 from nbagents.core.providers import ContextProvider
@@ -144,13 +145,19 @@ def _skill(folder: Path, root: Path) -> Skill:
         raise ConfigurationError(f"{SKILL_FILE} of {folder.name!r} is a link that leads out of its folder.")
     try:
         head, body = _split(_read(place))
-        fields = read_text(head, "yaml", name=SKILL_FILE).root if head.strip() else {}
+        fields = _fields(head) if head.strip() else {}
     except (ToolError, SpecError) as error:
         raise ConfigurationError(f"{folder.name}: {error.message}") from error
-    fields = fields if isinstance(fields, dict) else {}
     first_line = next((line.strip("# ") for line in body.splitlines() if line.strip("# ")), "")
     name = _one_line(fields.get("name") or folder.name, MAX_NAME)
     return Skill(name, _one_line(fields.get("description") or first_line, MAX_DESCRIPTION), folder)
+
+
+def _fields(head: str) -> dict[str, Any]:
+    document = read_text(head, "yaml", name=SKILL_FILE)
+    if document.faults or not isinstance(document.root, dict):
+        raise document.error(*([] if document.faults else [SpecFault((), "it begins with no fields.")]))
+    return document.root
 
 
 def _inside(folder: Path, file: str) -> Path | None:

@@ -32,11 +32,9 @@ def add(a: int, b: int) -> int:
 
 def faults_of(text: str | dict[str, Any], **settings: Any) -> list[tuple[str, int | None, str]]:
     """Return place, line and text of all that is wrong with a spec."""
+    create: Any = AgentRegistry.create_from_dict if isinstance(text, dict) else AgentRegistry.create_from_yaml
     with pytest.raises(SpecError) as caught:
-        if isinstance(text, dict):
-            AgentRegistry.create_from_dict(text, **settings)
-        else:
-            AgentRegistry.create_from_yaml(text, **settings)
+        create(text, **settings)
     return [
         (str(fault).split(": ")[0].split(", ")[-1], fault.line, f"{fault.message} {fault.hint or ''}".strip())
         for fault in caught.value.faults

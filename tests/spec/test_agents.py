@@ -192,7 +192,7 @@ def test_instructions_are_the_body_and_the_template_the_format() -> None:
     agent.run_sync("Hi", arguments={"name": "Ada"})
     assert agent.client.requests[0].messages[0].text == "Help Ada."  # type: ignore[union-attr]
     assert made({"template": {"text": "Body."}}).instructions == "Body."
-    ((place, _, told),) = faults_of({"instructions": "a", "template": {"text": "b"}})
+    ((_, _, told),) = faults_of({"instructions": "a", "template": {"text": "b"}})
     assert "template gives only the format" in told
 
 
