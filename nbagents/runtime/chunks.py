@@ -40,3 +40,20 @@ class RunStreamChunk(BaseModel):
     """What is to be told; its fields depend on the kind."""
     result: RunResult | None = None
     """What the run gave: on the last chunk, `run.finished`, and only there."""
+
+
+_put = object.__setattr__
+_FIELDS = set(RunStreamChunk.model_fields)
+
+
+def made_chunk(**fields: Any) -> RunStreamChunk:
+    """Return a chunk of all its `fields`, which are our own making: to validate them would take half of a chunk's time.
+
+    It puts what `BaseModel.model_construct` puts, which takes longer than validation.
+    """
+    chunk = RunStreamChunk.__new__(RunStreamChunk)
+    _put(chunk, "__dict__", fields)
+    _put(chunk, "__pydantic_fields_set__", _FIELDS)  # a frozen model does not change it
+    _put(chunk, "__pydantic_extra__", None)
+    _put(chunk, "__pydantic_private__", None)
+    return chunk

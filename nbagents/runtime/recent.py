@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from nbagents.core import NBAgentsError
 from nbagents.loop.hosts import resolve
-from nbagents.runtime.chunks import RunStreamChunk
+from nbagents.runtime.chunks import RunStreamChunk, made_chunk
 from nbagents.runtime.payloads import Payload, RunStreamChunkKind
 from nbagents.runtime.results import RunResult
 
@@ -91,14 +91,14 @@ class RecentChunks:
 
     def _chunk(self, kept: _Kept) -> RunStreamChunk:
         sequence, kind, timestamp_ms, payload = kept
-        return RunStreamChunk(
+        return made_chunk(
             kind=kind,
             run_id=self.run_id,
             session_id=self.session_id,
             agent_id=self.agent_id,
             sequence=sequence,
             timestamp_ms=timestamp_ms,
-            payload=payload,
+            payload=payload.copy(),
             result=self._result if kind is RunStreamChunkKind.RUN_FINISHED else None,
         )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.bench.compare import ROUNDS, Row, compare
 from tests.bench.over_http import over_http
+from tests.bench.runtime_streams import runtime_streams
 
 
 def import_cpu(line: str) -> float:
@@ -84,8 +85,10 @@ def main() -> None:
         port = int(server.stdout.readline())
         print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors, median of {ROUNDS} rounds, CPU us")
         print(f"{'':28} {'floor':26} {'floor':>10} {'nbagents':>10}   ratio  target")
-        for row in [imports(), *asyncio.run(over_http(port)), *asyncio.run(in_process())]:
-            print(row, flush=True)
+        print(imports(), flush=True)
+        for rows in (over_http(port), in_process(), runtime_streams()):
+            for row in asyncio.run(rows):
+                print(row, flush=True)
     finally:
         server.communicate()
 

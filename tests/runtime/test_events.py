@@ -69,15 +69,24 @@ async def test_a_handler_that_fails_is_reported_and_disturbs_nobody(error: BaseE
     assert type(error).__name__ in reports[0].payload["error"]
 
 
-async def test_a_handler_of_failures_that_fails_is_not_called_for_ever() -> None:
+async def test_handlers_of_failures_that_fail_do_not_call_each_other_for_ever() -> None:
     runtime = scripted("Hello.")
+    calls: list[str] = []
 
     def fail(event: RuntimeEvent) -> None:
+        calls.append(event.name)
         raise ValueError(event.name)
 
-    runtime.subscribe("*", fail)
+    def fail_too(event: RuntimeEvent) -> None:
+        fail(event)
+
+    runtime.subscribe("run.started", fail)
+    runtime.subscribe("handler.failed", fail_too)
+    runtime.subscribe("handler.failed", fail)
     with pytest.warns(RuntimeWarning, match="failed"):
         assert (await runtime.run(request=asking())).final_output == "Hello."
+    assert calls == ["run.started", "handler.failed"]
+    assert len(runtime.events.history("handler.failed")) == 1
 
 
 async def test_async_handlers_get_their_events_in_order_beside_the_run_and_leave_no_task() -> None:

@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +151,29 @@ async def test_a_client_that_raises_cancelled_error_ends_the_run_and_not_its_con
     assert asyncio.current_task().cancelling() == 0
 
 
+class Stubborn(Endless):
+    """Swallows cancellation."""
+
+    model = "stubborn"
+
+    async def generate(self, request: Any) -> AsyncGenerator[ChatResponseUpdate, None]:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+            yield ChatResponseUpdate([TextContent("on ")], "assistant")
+
+
+async def test_close_ends_a_run_whose_client_swallows_cancellation() -> None:
+    runtime = Runtime(agents=[Agent(Stubborn(), name="assistant")])
+    reading = asyncio.create_task(all_chunks(runtime, asking()))
+    await until(lambda: runtime.events.history("llm.requested"))
+    await asyncio.wait_for(runtime.close(), 5)
+    assert checked_end(await reading).stop_reason == "cancelled"
+    assert reading.cancelling() == 0
+
+
 @tool
-async def wait(started: str = "") -> str:
+async def wait() -> str:
     """Wait for ever."""
     await asyncio.Event().wait()
     return ""

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from nbagents import Agent, Message, RunBudget, ScriptedChatClient, ToolContext, run_log, tags, tool, tool_call
+from nbagents import (
+    Agent,
+    Message,
+    RunBudget,
+    ScriptedChatClient,
+    ToolContext,
+    run_log,
+    tags,
+    tool,
+    tool_call,
+    use_store,
+)
 from nbagents.core.errors import ConfigurationError
 from nbagents.runtime import RunRequest, Runtime
-from tests.runtime.runs import asking
+from tests.runtime.runs import asking, scripted
 
 
 @pytest.mark.parametrize(
@@ -85,6 +97,18 @@ async def test_what_the_caller_settles_reaches_run_log_and_tools() -> None:
     assert (started["parent_run_id"], started["metadata"], started["tags"]) == ("r0", {"user": "ada"}, {"case": "c1"})
     child = next(record for record in run_log().runs() if record.run_id == seen[1][0])
     assert child.events[0].payload["parent_run_id"] == "r1"
+
+
+async def test_a_key_in_the_metadata_is_stored_nowhere(tmp_path: Path) -> None:
+    secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+    path = tmp_path / "runs.db"
+    with use_store(f"sqlite:///{path}") as store:
+        await scripted("Hello.").run(request=asking(metadata={"inner": [{"api_key": secret}], "user": "ada"}))
+        store.flush()
+        (record,) = store.records()
+        assert record.events[0].payload["metadata"]["user"] == "ada"
+    use_store(None)
+    assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 
 async def test_runs_of_one_session_go_on_with_each_other_and_close_session_ends_that() -> None:

@@ -23,7 +23,7 @@ from nbagents import (
 from nbagents.core.content import RefusalContent, TextContent, UsageContent
 from nbagents.core.errors import ServerError
 from nbagents.core.secrets import register_secret
-from nbagents.runtime import RunErrorRecord, RunResult, Runtime
+from nbagents.runtime import RunBudget, RunErrorRecord, RunResult, Runtime
 from tests.runtime.runs import Weather, asking, publish, scripted
 
 
@@ -36,6 +36,19 @@ async def test_the_answer_is_a_text_or_the_value_that_was_asked_for() -> None:
     assert typed.final_output == Weather(degrees=21)
     refused = await runtime.run(request=asking(output_type=Weather))
     assert refused.stop_reason == "refused"
+
+
+async def test_a_text_is_no_value_where_a_value_was_asked_for() -> None:
+    @tool
+    def more() -> str:
+        """Give more."""
+        return "more"
+
+    runtime = scripted([tool_call("more")], "So far.", [tool_call("more")], "So far.", tools=[more])
+    typed = await runtime.run(request=asking(output_type=Weather, budget=RunBudget(max_steps=1)))
+    assert (typed.stop_reason, typed.final_output) == ("max_steps", None)
+    said = await runtime.run(request=asking(budget=RunBudget(max_steps=1)))
+    assert (said.stop_reason, said.final_output) == ("max_steps", "So far.")
 
 
 async def test_a_schema_that_the_agent_has_counts_too() -> None:

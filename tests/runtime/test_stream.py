@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import jsonschema
 import pytest
+from pydantic import ValidationError
 
 from nbagents import Agent, BaseChatClient, ChatResponseUpdate, RunBudget, ScriptedChatClient, run_log, tool, tool_call
-from nbagents.core.content import TextContent
+from nbagents.core.content import FunctionCall, TextContent
 from nbagents.core.errors import ConfigurationError, ServerError
 from nbagents.core.events import OTHER_EVENTS
 from nbagents.runtime import (
@@ -55,6 +57,17 @@ async def test_every_payload_fits_its_schema_and_comes_back_from_json() -> None:
         read = RunStreamChunk.model_validate_json(chunk.model_dump_json())
         assert read == chunk
         assert isinstance(read.kind, RunStreamChunkKind)
+
+
+async def test_a_chunk_is_a_model_like_any_other_and_never_changes() -> None:
+    chunks = await all_chunks(scripted("Hello."), asking())
+    for chunk in chunks:
+        assert chunk == RunStreamChunk(**dict(chunk))
+        assert pickle.loads(pickle.dumps(chunk)) == chunk
+        assert chunk.model_copy(update={"sequence": 9}).model_dump() == {**chunk.model_dump(), "sequence": 9}
+        assert chunk.model_fields_set == set(RunStreamChunk.model_fields)
+        with pytest.raises(ValidationError):
+            chunk.sequence = 3  # type: ignore[misc]
 
 
 async def test_the_payloads_say_what_happened() -> None:
@@ -205,6 +218,16 @@ async def test_a_run_id_that_was_used_is_an_error_and_the_first_run_keeps_its_lo
         again = await runtime.run(request=asking(run_id="going"))
         assert again.error.code == "duplicate_run_id"
     assert (await stream.get_final_response()).final_output == "Two."
+
+
+async def test_calls_without_an_id_of_the_provider_have_one_of_ours() -> None:
+    calls = [FunctionCall(None, "measure", {"place": "Rome"}), FunctionCall(None, "measure", {"place": "Oslo"})]
+    chunks = await all_chunks(scripted([*calls], "Warm.", tools=[measure]), asking())
+    started = {c.payload["call_id"]: c.payload["params"]["place"] for c in chunks if c.kind == "tool.started"}
+    finished = {c.payload["call_id"] for c in chunks if c.kind == "tool.finished"}
+    assert sorted(started.values()) == ["Oslo", "Rome"]
+    assert finished == set(started)
+    assert None not in started
 
 
 class Stepwise(BaseChatClient):
