@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AliasChoices,
@@ -10,6 +10,8 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     SecretStr,
     Tag,
     model_validator,
@@ -59,6 +61,19 @@ class OptionsSpec(Part):
     logit_bias: dict[str, int | float] | None = None
     frequency_penalty: int | float | None = None
     presence_penalty: int | float | None = None
+    _order: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_order(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        made = build(given)
+        if isinstance(given, dict):
+            made._order = tuple(given)
+        return made
+
+    def to_options(self) -> dict[str, Any]:
+        """Return the options that are set, in the order of the file: requests have them in that order too."""
+        return {name: value for name in self._order if (value := getattr(self, name)) is not None}
 
 
 class ConnectionSpec(Part):

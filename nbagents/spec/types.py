@@ -132,7 +132,7 @@ def _providers(spec: AgentSpec) -> list[ContextProvider]:
 
 def _options(spec: AgentSpec) -> dict[str, Any]:
     model, answer = spec.chosen_model, response_format(spec)
-    options = model.options.model_dump(exclude_none=True) if model is not None else {}
+    options = model.options.to_options() if model is not None else {}
     if answer is not None and "response_format" in options:
         raise ConfigurationError("outputs and the option response_format both give the form of the answer.")
     return options if answer is None else {**options, "response_format": answer}

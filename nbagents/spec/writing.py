@@ -28,6 +28,7 @@ from nbagents.core.templates import PromptTemplate
 from nbagents.core.tools import FunctionTool
 from nbagents.spec.checking import Collected
 from nbagents.spec.documents import read_dict
+from nbagents.spec.faults import SpecError, SpecFault
 from nbagents.spec.models import DEFAULT_TYPE
 from nbagents.spec.parts import InputCheck
 from nbagents.spec.placeholders import escaped
@@ -85,7 +86,7 @@ def spec_dict(agent: Agent) -> dict[str, Any]:
     """
     collected = Collected()
     made: dict[str, Any] = {}
-    with collected.at("type"):
+    with collected.at():
         _check_plain(agent)
     for name, write in _PARTS.items():
         with collected.at(name):
@@ -105,14 +106,20 @@ def spec_dict(agent: Agent) -> dict[str, Any]:
 
 
 def _check_plain(agent: Agent) -> None:
-    if type(agent) is not Agent:
-        raise ConfigurationError(f"a {type(agent).__name__} is no agent of a built-in type.", hint=_ADVICE)
-    if agent.middleware:
-        raise ConfigurationError("middleware cannot be written to a file.", hint=_ADVICE)
-    known = (LocalSkills, InputCheck)
-    other = [type(one).__name__ for one in agent.context_providers if type(one) not in known]
-    if other:
-        raise ConfigurationError(f"context providers cannot be written to a file: {', '.join(other)}.", hint=_ADVICE)
+    """Raise SpecError for what has no field in a spec."""
+    other = [type(one).__name__ for one in agent.context_providers if type(one) not in (LocalSkills, InputCheck)]
+    faults = [
+        SpecFault(("type",), f"a {type(agent).__name__} is no agent of a built-in type.", _ADVICE)
+        if type(agent) is not Agent
+        else None,
+        SpecFault(("middleware",), "middleware cannot be written to a file.", _ADVICE) if agent.middleware else None,
+        SpecFault(("context_providers",), f"{', '.join(other)} cannot be written to a file.", _ADVICE)
+        if other
+        else None,
+    ]
+    found = [fault for fault in faults if fault is not None]
+    if found:
+        raise SpecError(found)
 
 
 def _model(agent: Agent) -> dict[str, Any]:
