@@ -32,6 +32,8 @@ REPLIES = [
     {"type": "reply", "text": "It is 42 again."},
     {"type": "reply", "text": "It is 44."},
     {"type": "reply", "text": "It is 42, for the record."},
+    {"type": "reply", "text": "There is a new release."},
+    {"type": "reply", "text": "Hello again to you."},
 ]
 
 
@@ -51,7 +53,9 @@ def test_all_code_runs_in_order_in_one_kernel(kernel: Kernel, llmock: LLMock) ->
     assert "'It is 43.'" in shown
     assert "completed" in shown
     assert llmock.verdict()["passed"], llmock.verdict()["findings"]
-    assert len(llmock.requests()) == len(REPLIES)
+    paths = [request["path"].removeprefix("/v1/") for request in llmock.requests()]
+    assert len([path for path in paths if path != "embeddings"]) == len(REPLIES)
+    assert set(paths) == {"chat/completions", "responses", "embeddings"}
 
 
 def test_both_kinds_of_code_are_there() -> None:
