@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nbagents", description="Language-model agents for the notebook.")
     parser.add_argument("--version", action="version", version=f"nbagents {__version__}")
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_demo, _add_local):
+    for add in (_add_demo, _add_local, _add_validate, _add_schema):
         add(subcommands)
     return parser
 
@@ -69,4 +69,47 @@ def _local_install(chosen: argparse.Namespace) -> int:
     print(f"The weights {'are there already' if present else 'have been fetched'}: {path}")
     if not local_extra_installed():
         print("The model needs llama.cpp too. Run: pip install xllamacpp")
+    return 0
+
+
+def _add_validate(subcommands: Subcommands) -> None:
+    validate = subcommands.add_parser(
+        "validate",
+        help="check a file of agents, YAML or JSON, without making any",
+        description="Check a file of one agent or several. Functions that it lists as tools are taken for granted.",
+        epilog="Exit status: 0 the file is valid; 1 it has faults, each shown with its line, or cannot be read; "
+        "2 wrong arguments.",
+    )
+    validate.add_argument("file")
+    validate.add_argument("--settings", metavar="FILE", help="values of ${Section:Key}, YAML or JSON")
+    validate.add_argument(
+        "--without-values", action="store_true", help="take placeholders for granted that have no value here"
+    )
+    validate.set_defaults(command=_validate)
+
+
+def _validate(chosen: argparse.Namespace) -> int:
+    from nbagents.spec import read_settings, validate_file
+
+    settings = read_settings(chosen.settings) if chosen.settings is not None else None
+    faults = validate_file(chosen.file, settings=settings, complete=not chosen.without_values)
+    for fault in faults:
+        print(f"{chosen.file}: {fault}")
+    if not faults:
+        print(f"{chosen.file}: valid")
+    return 1 if faults else 0
+
+
+def _add_schema(subcommands: Subcommands) -> None:
+    schema = subcommands.add_parser("schema", help="the JSON Schema of a file, for editors")
+    schema.add_argument("kind", choices=("agent", "config"), help="of one agent, or of several with their runtime")
+    schema.set_defaults(command=_schema)
+
+
+def _schema(chosen: argparse.Namespace) -> int:
+    import json
+
+    from nbagents.spec import spec_schema
+
+    print(json.dumps(spec_schema(chosen.kind), indent=2))
     return 0

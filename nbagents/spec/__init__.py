@@ -1,6 +1,6 @@
 """Agents as files: YAML, JSON or dicts become agents, and agents are written as files."""
 
-from nbagents.spec.agents import AgentRegistry, load_agents, validate_file
+from nbagents.spec.agents import AgentRegistry, load_agents, read_settings, validate_file
 from nbagents.spec.faults import SpecError, SpecFault
 from nbagents.spec.loading import LoadedAgents
 from nbagents.spec.models import AgentSpec, ConfigSpec, EventsSpec, RuntimeSpec
@@ -20,6 +20,7 @@ __all__ = [
     "SpecError",
     "SpecFault",
     "load_agents",
+    "read_settings",
     "register_agent_type",
     "register_client",
     "register_pattern",

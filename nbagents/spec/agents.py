@@ -125,7 +125,7 @@ def validate_file(
 
     Args:
         path: the file.
-        settings: what `${Section:Key}` names.
+        settings: what `${Section:Key}` names; without them, settings are taken for granted.
         complete: every placeholder needs a value; else those without one are taken for granted too.
 
     Raises:
@@ -137,6 +137,20 @@ def validate_file(
         return list(error.faults)
     result = check_document(document, Surrounding(settings=settings, checks_only=True, complete=complete))
     return sorted_faults(map(result.hidden, result.faults), document.lines)
+
+
+@exact_arguments()
+def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the settings of a file, YAML or JSON: dicts in dicts, for `settings=`. Nothing in it is replaced.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+        SpecError: it is no mapping of plain values.
+    """
+    document = read_file(path)
+    if document.faults or not isinstance(document.root, dict):
+        raise document.error(*([] if document.faults else [SpecFault((), "settings are a mapping of sections.")]))
+    return document.root
 
 
 def _document(payload_or_path: Mapping[str, Any] | str | os.PathLike[str]) -> Document:

@@ -45,7 +45,8 @@ class Surrounding:
         settings: what `${Section:Key}` names.
         expand_instructions: replace placeholders in instructions too.
         allowed_modules: modules whose functions specs may name as tools.
-        checks_only: there is no program: the functions that specs list are taken for granted.
+        checks_only: there is no program: the functions that specs list are taken for granted, and settings if there
+            are none.
         complete: placeholders without a value are faults.
     """
 
@@ -120,7 +121,10 @@ def check_document(document: Document, around: Surrounding) -> Checked:
     if around.client is not None:
         root = _without_connections(root)
     placeholders = Placeholders(
-        around.settings, leaves=lambda path: _is_left(path, around), optional=not around.complete
+        around.settings,
+        leaves=lambda path: _is_left(path, around),
+        needs_environment=around.complete,
+        needs_settings=around.complete and not (around.checks_only and around.settings is None),
     )
     tree = placeholders.resolved(root)
     result.hidden = placeholders.hidden

@@ -25,7 +25,8 @@ class Placeholders:
     Args:
         settings: what `${Section:Key}` names: dicts in dicts, or a dict with `Section:Key` as its keys.
         leaves: tells of a path that its texts stay as they are.
-        optional: what has no value is no fault.
+        needs_environment: a variable without a value is a fault.
+        needs_settings: a setting without a value is a fault.
     """
 
     def __init__(
@@ -33,11 +34,12 @@ class Placeholders:
         settings: Mapping[str, Any] | None,
         *,
         leaves: Callable[[Path], bool] = lambda _: False,
-        optional: bool = False,
+        needs_environment: bool = True,
+        needs_settings: bool = True,
     ) -> None:
         self._settings = settings
         self._leaves = leaves
-        self._optional = optional
+        self._needs_environment, self._needs_settings = needs_environment, needs_settings
         self.faults: list[SpecFault] = []
         self.unresolved: set[Path] = set()
         """The places with a placeholder that has no value; it is still there."""
@@ -96,10 +98,9 @@ class Placeholders:
             return value
         if has_default:
             return default
-        if self._optional:
-            self.unresolved.add(path)
-        else:
+        if self._needs_settings if ":" in name else self._needs_environment:
             self._missing(name, path)
+        self.unresolved.add(path)
         return written
 
     def _missing(self, name: str, path: Path) -> None:

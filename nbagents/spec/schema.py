@@ -11,6 +11,8 @@ from nbagents.spec.registry import AGENT_TYPES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLACEHOLDER = {"type": "string", "pattern": r"\$\{"}
+_IS_SCHEMA = {"properties": {"type": {"type": "string"}}, "required": ["type"]}
+"""What tells a JSON schema, as `outputs`, from fields by name."""
 _NOT_TEXT = ("integer", "number", "boolean")
 _KINDS = ("agent", "config")
 
@@ -31,6 +33,9 @@ def spec_schema(kind: Literal["agent", "config"] = "agent") -> dict[str, Any]:
         raise ConfigurationError(f"There is no schema {kind!r}.", hint=nearest(kind, _KINDS))
     agent: dict[str, Any] = _with_placeholders(AgentSpec.model_json_schema(by_alias=True))
     agent["properties"]["type"]["examples"] = AGENT_TYPES.names()
+    outputs = agent["properties"]["outputs"]
+    fields, _ = outputs.pop("oneOf")
+    outputs |= {"type": "object", "if": _IS_SCHEMA, "else": fields}
     if kind == "agent":
         return {"$schema": DIALECT, **agent}
     parts = agent.pop("$defs")
