@@ -137,7 +137,7 @@ def thread_of(
     if begun:
         raise ConfigurationError(
             f"The session {session.session_id!r} goes on with {session.service_session_id!r}, a conversation that a "
-            f"service stores, and {type(client).__name__} cannot.",
+            f"service stores, and {type(client).__name__} cannot: messages of its agent live in {LocalThread.kind}.",
             hint="Use the client that began it, or options={'store': False} to begin anew here. " + _COPY_HINT,
         )
     return LocalThread(session, history)  # to this service `store` is a mark on the request and no memory

@@ -508,8 +508,13 @@ async def test_a_conversation_is_recorded_and_played_again_without_a_server(agen
         session = agent.create_session()
         return [(await agent.run(text, session=session)).text for text in ("q", "r")], session.service_session_id
 
-    said = await talk(RecordedChatClient(tmp_path / "talk.jsonl", agent.client))
+    client = RecordedChatClient(tmp_path / "talk.jsonl", agent.client)
+    said = await talk(client)
+    there = await Agent(client).thread(agent.get_session(said[1])).get_messages()
+    assert shown(there) == [("user", "q"), ("assistant", "ok"), ("user", "r"), ("assistant", "ok")]
     asked = responses_server.count()
+    played = RecordedChatClient(tmp_path / "talk.jsonl", agent.client, mode="replay")
+    assert not Agent(played).thread(agent.get_session(said[1])).can_read
     assert await talk(RecordedChatClient(tmp_path / "talk.jsonl")) == said
     with recording(tmp_path / "talk.jsonl", "replay"):
         assert await talk(agent.client) == said

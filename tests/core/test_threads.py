@@ -135,7 +135,7 @@ def test_a_session_of_this_side_is_no_session_of_a_service(tmp_path, client, kin
 def test_a_session_of_a_service_is_none_of_this_side():
     session = Agent(LedgerClient(["ok"])).run_sync("q", session=AgentSession("trip")).session
     agent = Agent(ScriptedChatClient(["ok"]))
-    with pytest.raises(ConfigurationError, match=r"'trip' goes on with 'conv_1'.*ScriptedChatClient.*copy_thread\("):
+    with pytest.raises(ConfigurationError, match=r"'trip' goes on with 'conv_1'.* local thread.*copy_thread\("):
         agent.run("r", session=session)
     assert agent.run_sync("r", session=session, options={"store": False}).text == "ok"
 
