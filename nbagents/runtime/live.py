@@ -95,8 +95,7 @@ class LiveRun:
 
     async def chunks(self) -> AsyncGenerator[RunStreamChunk, None]:
         """Yield the chunks, `run.finished` last, unless whoever reads them leaves or is cancelled."""
-        if self._refusal is None:
-            self._refusal = self._take_id()
+        self._refusal = self._refusal or self._take_id()
         if self._refusal is not None or self._stream is None:
             for chunk in self._refused():
                 yield chunk
@@ -160,6 +159,7 @@ class LiveRun:
     def finished(self) -> RunResult:
         """Return the result of a run that has ended, or was left before it had begun."""
         if self.result is None:
+            self._refusal = self._refusal or self._take_id()
             if self._refusal is not None or self._stream is None:
                 self._refused()
             else:

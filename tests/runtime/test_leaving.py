@@ -62,6 +62,11 @@ async def cancel(stream: RunStream) -> None:
         await task
 
 
+async def cancel_result(stream: RunStream) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(stream.get_final_response(), 0.02)
+
+
 async def aclose(stream: RunStream) -> None:
     chunks = aiter(stream)
     for _ in range(3):
@@ -99,7 +104,7 @@ async def until(condition: Callable[[], object], seconds: float = SOON) -> None:
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("leave", [cancel, aclose, plain_break, time_out, forget])
+@pytest.mark.parametrize("leave", [cancel, cancel_result, aclose, plain_break, time_out, forget])
 async def test_who_leaves_ends_the_run_as_cancelled(
     leave: Callable[[RunStream], Awaitable[None]], tmp_path: Path
 ) -> None:

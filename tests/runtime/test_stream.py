@@ -214,6 +214,10 @@ async def test_a_run_id_that_was_used_is_an_error_and_the_first_run_keeps_its_lo
     assert first.run_id == result.run_id == "mine"
     assert (result.stop_reason, result.error.code) == ("failed", "duplicate_run_id")
     assert run_log().get("mine").events[-1].payload["output_text"] == "One."
+    unread = runtime.run_stream(request=asking(run_id="mine"))
+    await unread.aclose()
+    assert (await unread.get_final_response()).error.code == "duplicate_run_id"
+    assert run_log().get("mine").events[-1].payload["output_text"] == "One."
     async for _ in (stream := runtime.run_stream(request=asking(run_id="going"))):
         again = await runtime.run(request=asking(run_id="going"))
         assert again.error.code == "duplicate_run_id"
