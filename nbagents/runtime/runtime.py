@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from nbagents import loop as loops
 from nbagents.core import Agent, NBAgentsError, ResponseStream
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.baseagent import blocking
 from nbagents.core.errors import ConfigurationError, RunCancelledError
+from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.streams import SyncResponseStream
 from nbagents.runtime.chunks import RunStreamChunk
 from nbagents.runtime.events import EventBus, Handler, RuntimeEvent
@@ -23,6 +25,8 @@ from nbagents.runtime.recent import KEPT_RUNS, RecentChunks
 from nbagents.runtime.requests import RunRequest
 from nbagents.runtime.results import RunResult
 from nbagents.runtime.sessions import MAX_SESSIONS, Sessions
+from nbagents.spec import LoadedAgents, load_agents
+from nbagents.spec.agents import SpecSettings
 
 CLOSE_GRACE = 3.0
 """Seconds that `close` waits for the end of a run on another loop."""
@@ -62,6 +66,44 @@ class Runtime:
         self._sessions = Sessions(self._session_closed, max_sessions)
         self._live: set[LiveRun] = set()
         self._recent: OrderedDict[str, RecentChunks] = OrderedDict()
+        self._load: Callable[[], LoadedAgents] | None = None
+
+    @classmethod
+    @exact_arguments(SpecSettings)
+    def from_config(cls, path: str | os.PathLike[str], **settings: Unpack[SpecSettings]) -> Self:
+        """Return a runtime with the agents of a file, YAML or JSON; `reload()` reads it again.
+
+        Args:
+            path: the file: several `agents`, with `runtime`, `session`, `events` and `skills` for all of them, or one.
+            settings: what the program gives beside it, `tools`, `client`, `settings` and so on, as for
+                `nbagents.spec.AgentRegistry`.
+
+        Raises:
+            ConfigurationError: the file cannot be read.
+            SpecError: all that is wrong with it, each with its line.
+        """
+        return cls._loaded(lambda: load_agents(path, **settings))
+
+    @classmethod
+    @exact_arguments(SpecSettings)
+    def from_dict(cls, payload: Mapping[str, Any], **settings: Unpack[SpecSettings]) -> Self:
+        """Return a runtime with the agents of a dict; `reload()` makes them anew.
+
+        Args:
+            payload: as a file for `from_config` has it.
+            settings: as for `from_config`.
+
+        Raises:
+            SpecError: all that is wrong with it.
+        """
+        return cls._loaded(lambda: load_agents(payload, **settings))
+
+    @classmethod
+    def _loaded(cls, load: Callable[[], LoadedAgents]) -> Self:
+        loaded = load()
+        made = cls(loaded.agents, max_sessions=loaded.runtime.max_sessions or MAX_SESSIONS)
+        made._load = load
+        return made
 
     def __repr__(self) -> str:
         return f"Runtime(agents=[{', '.join(map(repr, self._agents))}]{', closed' if self._closed else ''})"
@@ -164,13 +206,24 @@ class Runtime:
         """
         return self._sessions.close(session_id)
 
-    async def reload(self, *, agents: Iterable[Agent]) -> None:
+    async def reload(self, *, agents: Iterable[Agent] | None = None) -> None:
         """Go on with other agents; runs that go on keep theirs, sessions stay.
 
+        Args:
+            agents: the agents; by default those of the file or dict that the runtime was made from, read again.
+
         Raises:
-            ConfigurationError: as for `Runtime(agents=...)`; then nothing has changed.
+            ConfigurationError: as for `Runtime(agents=...)` or `from_config`; then nothing has changed.
         """
-        before, self._agents = self._agents, _by_id(agents)
+        if agents is None and self._load is None:
+            raise ConfigurationError(
+                "This runtime was made from agents, not from a file.", hint="Pass reload(agents=[...])."
+            )
+        if agents is None and self._load is not None:
+            loaded = await run_in_thread(self._load)
+            agents = loaded.agents
+            self._publish("config.reloaded", {"agents": [agent.id for agent in agents]})
+        before, self._agents = self._agents, _by_id(agents or ())
         for agent_id in [*self._agents, *(one for one in before if one not in self._agents)]:
             old, new = before.get(agent_id), self._agents.get(agent_id)
             if old is not new:
