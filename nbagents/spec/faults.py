@@ -13,6 +13,8 @@ Path = tuple[str | int, ...]
 """A place in a spec: the keys and positions that lead to it."""
 
 MOST_SHOWN = 50
+MAX_TEXT = 500
+"""Longer messages are cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,12 @@ class SpecError(ConfigurationError):
 
 
 def _shown(fault: SpecFault) -> SpecFault:
-    """Return a fault that shows no key."""
-    return replace(fault, message=redact(fault.message), hint=redact(fault.hint) if fault.hint else None)
+    """Return a fault that shows no key, and little of what is very long."""
+    return replace(fault, message=_cut(redact(fault.message)), hint=_cut(redact(fault.hint)) if fault.hint else None)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
 
 
 def path_text(path: Path) -> str:

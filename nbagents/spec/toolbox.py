@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from copy import copy
 from importlib import import_module
 from typing import Any, Literal
 
@@ -121,7 +122,7 @@ class Toolbox:
         tools = collect_tools([function])
         if len(tools) != 1 or not isinstance(tools[0], FunctionTool):
             raise ConfigurationError(f"{tool_id!r} is not one function.", hint="Name a function or a @tool.")
-        return tools[0]
+        return copy(tools[0])  # what is remembered of it holds for this agent only
 
 
 def _as_tool(given: Any) -> ToolSpec | None:

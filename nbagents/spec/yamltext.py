@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from nbagents.spec.documents import MAX_DEPTH, Document, Tree, duplicate, read_text
+from nbagents.spec.documents import MAX_DEPTH, MAX_VALUES, Document, Tree, duplicate, read_text
 from nbagents.spec.faults import Path, SpecError, SpecFault
 
 _CORE = "tag:yaml.org,2002:"
@@ -36,13 +36,16 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
-        self._depth = 0
+        self._depth = self._nodes = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         self._depth += 1
+        self._nodes += 1
+        line: int = self.line + 1  # of the reader, which is no more than a token ahead
         if self._depth > MAX_DEPTH + 2:  # a key is a level too
-            line: int = self.line + 1  # of the reader, which is no more than a token ahead
             raise SpecError([SpecFault((), f"it is nested more than {MAX_DEPTH} deep.", line=line)])
+        if self._nodes > 2 * MAX_VALUES:  # and a node of its own
+            raise SpecError([SpecFault((), f"it holds more than {MAX_VALUES:,} values.", line=line)])
         try:
             return super().compose_node(parent, index)
         finally:

@@ -124,6 +124,14 @@ def test_a_billion_laughs_end_at_the_limit() -> None:
     assert "more than 20,000 values" in fault[2]
 
 
+@pytest.mark.parametrize(
+    "text", ["- a\n" * 240_000, f"x: [{'a,' * 490_000}]", f"{'9' * 5_000}: 1", f"a: {'9' * 5_000}"]
+)
+def test_what_is_too_much_is_given_up_early(text: str) -> None:
+    (fault,) = faults_of(text, client=scripted())
+    assert len(fault[2]) < 600
+
+
 def test_a_python_tag_runs_nothing(tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     with pytest.raises(SpecError):
