@@ -114,6 +114,21 @@ async def test_async_handlers_get_their_events_in_order_beside_the_run_and_leave
     assert [task for task in asyncio.all_tasks() if "handler" in task.get_name()] == []
 
 
+async def test_after_unsubscribing_nothing_comes_any_more_though_it_waits_already() -> None:
+    runtime = scripted("Hello.")
+    seen: list[str] = []
+
+    async def note(event: RuntimeEvent) -> None:
+        seen.append(event.name)
+        unsubscribe()
+
+    unsubscribe = runtime.subscribe("*", note)
+    await runtime.run(request=asking())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert seen == ["run.started"]
+
+
 async def test_an_async_handler_that_fails_is_reported_and_goes_on() -> None:
     runtime = scripted("Hello.")
     seen: list[str] = []

@@ -79,10 +79,19 @@ async def test_following_a_run_neither_slows_nor_ends_it() -> None:
     waiting = asyncio.create_task(anext(follower))
     await asyncio.sleep(0)
     waiting.cancel()
+    await asyncio.sleep(0)
+    assert runtime._recent["r1"]._waiting == []
     seen += [chunk async for chunk in chunks]
     assert checked_end(seen).final_output == "a" * 20
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_what_a_consumer_does_to_its_chunk_is_its_own_business() -> None:
+    runtime = scripted("Hello.")
+    async for chunk in runtime.run_stream(request=asking(run_id="r1")):
+        chunk.payload["mine"] = True
+    assert all("mine" not in chunk.payload for chunk in await all_of(runtime.resume_stream(run_id="r1")))
 
 
 async def test_a_run_on_another_thread_can_be_followed() -> None:
