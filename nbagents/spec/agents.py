@@ -58,6 +58,9 @@ def create_from_file(path: str | os.PathLike[str], **settings: Unpack[SpecSettin
 class AgentRegistry:
     """Makes agents from specs. `register_agent_type` adds types.
 
+    A spec says which keys go to which server: load only those that you would trust with your environment. It runs
+    nothing by itself, and its agent gets no tool that the program has not passed or allowed.
+
     All ways take, by name:
 
     - `tools`: functions, `@tool`s, objects with `@tool` methods, agents. An agent gets those that its list `tools`

@@ -29,7 +29,7 @@ from nbagents.spec.models import (
 )
 from nbagents.spec.placeholders import Placeholders
 from nbagents.spec.registry import AGENT_TYPES, BUILT_IN_PATTERNS, PATTERNS, ChatClient, HasOwnFields
-from nbagents.spec.sources import remember_key, remember_part
+from nbagents.spec.sources import one_default, remember_key, remember_part
 from nbagents.spec.toolbox import Toolbox
 
 _MODEL_WORDS = ("model", "llm")
@@ -162,22 +162,24 @@ def build(document: Document, around: Surrounding) -> LoadedAgents:
     if result.faults or result.config is None:
         raise result.error()
     agents: list[Agent] = []
-    ids: dict[str, Path] = {}
-    for path, spec, tools in result.specs:
-        try:
-            agent = _made(_placed(spec, result.config, document.folder), tools, around)
-        except SpecError as error:
-            result.faults += [fault.under(path) for fault in error.faults]
-            continue
-        except ConfigurationError as error:
-            result.faults.append(SpecFault(path, error.message, error.hint))
-            continue
-        if around.client is None and (key := _key_source(document.root, path)) is not None:
-            remember_key(agent.client, key)
+    with one_default():
+        for path, spec, tools in result.specs:
+            placed = _placed(spec, result.config, document.folder)
+            try:
+                agents.append(_made(placed, tools, around))
+            except SpecError as error:
+                result.faults += [fault.under(path) for fault in error.faults]
+            except ConfigurationError as error:
+                result.faults.append(SpecFault(path, error.message, error.hint))
+    if result.faults:
+        raise result.error()
+    ids: set[str] = set()
+    for (path, _, _), agent in zip(result.specs, agents, strict=True):
         if agent.id in ids:
             result.faults.append(SpecFault(path, f"two agents have the id {agent.id!r}.", "Give one another id."))
-        ids[agent.id] = path
-        agents.append(agent)
+        ids.add(agent.id)
+        if around.client is None and (key := _key_source(document.root, path)) is not None:
+            remember_key(agent.client, key)
     if result.faults:
         raise result.error()
     return LoadedAgents(tuple(agents), result.config.runtime, result.config.events, document.name)

@@ -248,7 +248,7 @@ class AgentSpec(Surroundings):
     id: str | None = None
     """A stable id; the name by default."""
     name: str | None = None
-    """What it is called in messages and tables; `agent` by default."""
+    """What it is called in messages and tables; the id, or else `agent`, by default."""
     description: str | None = None
     """What it is for, for people and other agents."""
     instructions: str | None = None

@@ -28,7 +28,7 @@ from nbagents.spec.faults import SpecError, SpecFault, nearest
 from nbagents.spec.fields import InputSpec, fits, is_schema, object_schema
 from nbagents.spec.models import AgentSpec, ConnectionSpec, MemorySpec, ModelSpec, SessionSpec, ToolSpec
 from nbagents.spec.registry import CLIENTS, ChatClient
-from nbagents.spec.sources import remember_default, remember_part
+from nbagents.spec.sources import default_of, remember_part
 
 DEFAULT_TURNS, DEFAULT_TOKENS, DEFAULT_MESSAGES = 20, 8_000, 40
 
@@ -64,9 +64,7 @@ def client_of(model: ModelSpec | None, service: Service | None) -> ChatClient:
     if model is None or (model == ModelSpec(options=model.options) and service is None):
         if service is not None:
             raise ConfigurationError("this type of agent needs a model.", hint="Write model: {id: ...}.")
-        found = default_client()
-        remember_default(found)
-        return found
+        return default_of(default_client)
     service_id = model.service_id or model.connection.service_id
     if service_id is not None:
         return CLIENTS.find(service_id)

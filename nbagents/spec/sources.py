@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
 
 _KEYS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _DEFAULTS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_shared: ContextVar[list[Any] | None] = ContextVar("nbagents_spec_default", default=None)
 _PARTS: WeakKeyDictionary[Any, dict[str, Any] | str] = WeakKeyDictionary()
 
 
@@ -20,9 +26,26 @@ def key_of(client: Any) -> str | None:
     return _KEYS.get(client)
 
 
-def remember_default(client: Any) -> None:
-    """Note that a client is the default one."""
+@contextmanager
+def one_default() -> Iterator[None]:
+    """Inside, `default_of` makes one client for all."""
+    token = _shared.set([])
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
+def default_of(make: Callable[[], T]) -> T:
+    """Return the default client, made by `make` unless there is one already, and note that it is one."""
+    shared = _shared.get()
+    if shared:
+        return shared[0]  # type: ignore[no-any-return]
+    client = make()
     _DEFAULTS[client] = True
+    if shared is not None:
+        shared.append(client)
+    return client
 
 
 def is_default(client: Any) -> bool:

@@ -69,7 +69,7 @@ class ChatAgentType:
             client,
             spec.instructions if spec.template is None or spec.template.text is None else spec.template.text,
             id=spec.id,
-            name=spec.name,
+            name=spec.name or spec.id,
             description=spec.description,
             budget=spec.budget,
             template=template_of(spec),

@@ -12,7 +12,7 @@ import pytest
 from nbagents import Agent, AnthropicChatClient, OpenAIChatClient, OpenAIResponsesClient, ScriptedChatClient
 from nbagents.clients.connections import Package
 from nbagents.core.errors import ConfigurationError
-from nbagents.spec import AgentRegistry, register_agent_type, register_client, register_pattern
+from nbagents.spec import AgentRegistry, load_agents, register_agent_type, register_client, register_pattern
 from nbagents.spec.registry import AGENT_TYPES, CLIENTS, PATTERNS
 from tests.spec.parts import faults_of, places
 
@@ -144,6 +144,9 @@ def test_without_a_model_the_default_client_answers(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("NBAGENTS_CLIENT", "demo")
     assert type(made({}).client).__name__ == "DemoChatClient"
     assert type(made({"model": {"options": {"seed": 1}}}).client).__name__ == "DemoChatClient"
+    one, other = load_agents({"agents": [{"id": "a"}, {"id": "b"}]}).agents
+    assert one.client is other.client
+    assert (one.name, other.name) == ("a", "b")
     monkeypatch.setenv("NBAGENTS_CLIENT", "nonsense")
     assert places({}) == ["model"]
 
