@@ -24,7 +24,8 @@ LIFECYCLE_EVENTS = frozenset({"config.reloaded", "agent.reloaded", "session.clos
 """Events of the runtime itself.
 
 `config.reloaded`: the file or dict of the runtime was read again. `agent.reloaded`: runs that begin from now on have
-another agent of this id. `session.closed`: a session was forgotten. `handler.failed`: a handler of this bus raised an error, or could not keep up.
+another agent of this id. `session.closed`: a session was forgotten. `handler.failed`: a handler of this bus raised an
+error, or could not keep up.
 """
 EVENT_NAMES = frozenset(EVENT_TO_CHUNK_KIND) | LIVE_EVENTS | OTHER_EVENTS | LIFECYCLE_EVENTS
 HISTORY = 1_000
