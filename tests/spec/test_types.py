@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from nbagents.clients.connections import Package
 from nbagents.core.errors import ConfigurationError
 from nbagents.spec import AgentRegistry, load_agents, register_agent_type, register_client, register_pattern
 from nbagents.spec.registry import AGENT_TYPES, CLIENTS, PATTERNS
-from tests.spec.parts import faults_of, places
+from tests.spec.parts import add, faults_of, places
 
 HERE = {"connection": {"endpoint": "http://localhost:9/v1"}}
 AZURE = {"connection": {"endpoint": "https://a.openai.azure.com", "api_key": "${A_KEY}", "api_version": "2024-10-21"}}
@@ -231,3 +232,32 @@ def test_patterns_change_agents() -> None:
         register_pattern("react", polite)
     with pytest.raises(ConfigurationError, match="a function of the agent"):
         register_pattern("none", 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["openai_responses", "openai_conversation"])
+def test_agents_whose_service_keeps_the_conversation_send_the_same_as_in_code(kind: str, responses_server: Any) -> None:
+    responses_server.replies = ["Hello!"]
+    text = f"""
+type: {kind}
+instructions: Be brief.
+model: {{id: m, connection: {{endpoint: "{responses_server.base_url}"}}, options: {{temperature: 0.5, top_p: 1}}}}
+tools: [add, {{type: web_search, options: {{search_context_size: low}}}}]
+"""
+    agent = AgentRegistry.create_from_yaml(text, tools=[add])
+    client = OpenAIResponsesClient("m", base_url=responses_server.base_url, conversations=kind == "openai_conversation")
+    in_code = Agent(
+        client,
+        "Be brief.",
+        tools=[add, client.get_web_search_tool(search_context_size="low")],
+        options={"temperature": 0.5, "top_p": 1},
+    )
+    sent: list[str] = []
+    for one in (agent, in_code, AgentRegistry.create_from_yaml(agent.to_spec(), tools=[add])):
+        responses_server.asked.clear()
+        session = one.create_session()
+        one.run_sync("Hi", session=session)
+        one.run_sync("And now?", session=session)
+        asked = json.dumps(responses_server.asked)
+        sent.append(re.sub(r"(conv|resp)_\w+", "an-id", asked))
+    assert sent[0] == sent[1] == sent[2]
+    assert ("/conversations" in sent[0]) is (kind == "openai_conversation")
