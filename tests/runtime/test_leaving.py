@@ -17,6 +17,7 @@ from nbagents import (
     Agent,
     BaseChatClient,
     ChatResponseUpdate,
+    OpenAIChatClient,
     ScriptedChatClient,
     run_log,
     runs_df,
@@ -27,7 +28,9 @@ from nbagents import (
 from nbagents.core.content import TextContent
 from nbagents.runtime import RunStream, Runtime
 from tests.runtime.runs import all_chunks, asking, checked_end, scripted
+from tests.support.chunks import delta
 from tests.support.leaks import assert_no_leaks
+from tests.support.raw_server import RawServer
 
 SOON = 0.2  # seconds in which everything is back to where it was
 
@@ -97,7 +100,7 @@ async def forget(stream: RunStream) -> None:
     gc.collect()
 
 
-async def until(condition: Callable[[], object], seconds: float = SOON) -> None:
+async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
@@ -114,9 +117,9 @@ async def test_who_leaves_ends_the_run_as_cancelled(
     try:
         async with assert_no_leaks(within=SOON):
             await leave(runtime.run_stream(request=asking(run_id="r1", session_id="s1")))
-            await until(lambda: client.closed)
+            await until(lambda: client.closed, SOON)
         record = run_log().get("r1")
-        await until(lambda: record.ended)
+        await until(lambda: record.ended, SOON)
         assert record.events[-1].payload["stop_reason"] == "cancelled"
         (seen,) = [event for event in runtime.events.history("run.ended") if event.run_id == "r1"]
         assert seen.payload["stop_reason"] == "cancelled"
@@ -126,6 +129,16 @@ async def test_who_leaves_ends_the_run_as_cancelled(
         assert list(runs_df(store).status) == ["cancelled"]
     finally:
         use_store(None)
+
+
+async def test_a_stream_that_is_left_closes_its_connection(raw_server: RawServer) -> None:
+    raw_server.reply(delta("Hel"), end="stall")
+    client = OpenAIChatClient("test", base_url=raw_server.base_url, api_key="test")
+    async for chunk in Runtime(agents=[Agent(client, name="assistant")]).run_stream(request=asking()):
+        if chunk.kind == "llm.delta":
+            break
+    await until(lambda: raw_server.hang_ups == 1)
+    await until(lambda: raw_server.open_connections == 0)
 
 
 async def test_the_session_of_a_run_that_was_left_can_be_used_again() -> None:
@@ -219,7 +232,7 @@ async def test_close_ends_runs_on_the_loop_thread() -> None:
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(runtime.run_sync(request=asking())))
     thread.start()
-    await until(lambda: runtime.events.history("run.started"), 5)
+    await until(lambda: runtime.events.history("run.started"))
     await runtime.close()
     await asyncio.to_thread(thread.join, 5)
     assert [result.stop_reason for result in results] == ["cancelled"]
