@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbagents.clients.anthropic_wire import BLOCK_TYPE, CITATIONS, CITED_CHARS, REDACTED
+from nbagents.clients.wire_text import read_id
 from nbagents.core.content import (
     Content,
     FunctionCall,
@@ -160,8 +161,8 @@ class MessageReader:
         return ChatResponseUpdate(contents, "assistant", response_id=self._response_id, model=self._model, raw=raw)
 
     def _message_start(self, message: Mapping[str, Any], *, whole: bool = False) -> list[Content]:
-        self._response_id = message.get("id") or None
-        self._model = message.get("model") or None
+        self._response_id = read_id(message.get("id"))
+        self._model = read_id(message.get("model"))
         # What a stream begins with is no count of the output yet.
         return self._usage(message.get("usage"), _COUNTS if whole else _COUNTS[:-1])
 
@@ -173,10 +174,11 @@ class MessageReader:
         said = source.get("stop_reason") or default
         if not said:
             return
-        self._reason = _FINISH_REASONS.get(said, said)
+        self._reason = _FINISH_REASONS.get(said, str(said))
         if said == "refusal":
             details = source.get("stop_details") or {}
-            self._refusal = details.get("explanation") or _REFUSED
+            told = details.get("explanation")
+            self._refusal = told if told and isinstance(told, str) else _REFUSED
 
     def _refusals(self) -> list[Content]:
         return [RefusalContent(self._refusal)] if self._refusal else []
@@ -200,10 +202,10 @@ class MessageReader:
             opened.citations += block.get("citations") or ()
             return self._text(opened, block.get("text"))
         if kind == "thinking":
-            opened.signature = block.get("signature") or ""
-            return [ReasoningContent(block["thinking"])] if block.get("thinking") else []
+            opened.signature = _exact(block.get("signature"))
+            return _thoughts(block.get("thinking"))
         if kind == "redacted_thinking":
-            return [ReasoningContent("", encrypted=block["data"], extra={REDACTED: True})]
+            return [ReasoningContent("", encrypted=_exact(block["data"]), extra={REDACTED: True})]
         if kind == "tool_use":
             return [_call(block, index, whole=whole)]
         if kind in _HOSTED_CALLS:
@@ -223,15 +225,15 @@ class MessageReader:
         if kind == "text_delta":
             return self._text(opened, delta.get("text"))
         if kind == "thinking_delta":
-            return [ReasoningContent(delta["thinking"])] if delta.get("thinking") else []
+            return _thoughts(delta.get("thinking"))
         if kind == "input_json_delta":
-            piece = delta.get("partial_json") or ""
+            piece = _exact(delta.get("partial_json"))
             if opened.start.get("type") in _HOSTED_CALLS:
                 opened.arguments.append(piece)
                 return []
             return [FunctionCall(None, "", piece, index=index)] if piece else []
         if kind == "signature_delta":
-            opened.signature += delta.get("signature") or ""
+            opened.signature += _exact(delta.get("signature"))
         elif kind == "citations_delta":
             opened.citations.append(delta["citation"])
         return []
@@ -270,6 +272,23 @@ def read_usage(counts: Mapping[str, int]) -> Usage:
     )
 
 
+def _id(value: Any) -> str:
+    if (id := read_id(value)) is None:
+        raise TypeError(f"an id is none: {value!r}")
+    return id
+
+
+def _thoughts(text: Any) -> list[Content]:
+    return [ReasoningContent(text)] if text and isinstance(text, str) else []
+
+
+def _exact(text: Any) -> str:
+    """A text of which every character counts; nothing where there is none."""
+    if not isinstance(text, str | None):
+        raise TypeError(f"a piece of text is no text: {text!r}")
+    return text or ""
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -280,7 +299,7 @@ def _call(block: Mapping[str, Any], index: Any, *, whole: bool) -> FunctionCall:
         given = json.dumps(given)  # no object: kept as text, for the answer to the model
     if not whole and not given:
         given = None  # a place holder: the arguments follow, or there are none
-    call_id = str(block["id"]).encode("utf-8", "replace").decode() if block.get("id") else None
+    call_id = read_id(block.get("id"))
     caller = block.get("caller")
     extra = {"caller": caller} if isinstance(caller, dict) and caller.get("type") != "direct" else None
     return FunctionCall(call_id, str(block.get("name") or "").strip(), given, index=index, extra=extra)
@@ -292,11 +311,11 @@ def _hosted_call(block: Mapping[str, Any], arguments: Any) -> HostedToolCall:
     if block.get("caller"):
         extra["caller"] = block["caller"]
     ours = "mcp" if kind == "mcp_tool_use" else _HOSTED_KINDS.get(name, name)
-    return HostedToolCall(ours, str(block["id"]), arguments, name, block.get("server_name"), extra=extra)
+    return HostedToolCall(ours, _id(block["id"]), arguments, name, read_id(block.get("server_name")), extra=extra)
 
 
 def _hosted_result(block: Mapping[str, Any], kinds: Mapping[str, str]) -> HostedToolResult:
-    kind, id = block["type"], str(block["tool_use_id"])
+    kind, id = block["type"], _id(block["tool_use_id"])
     of = kind.removesuffix(_RESULT)
     more = {name: value for name, value in block.items() if name not in ("type", "tool_use_id", "content")}
     result = block.get("content")

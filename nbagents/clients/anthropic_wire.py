@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nbagents.clients.call_ids import CallIds
-from nbagents.clients.wire_text import argument_text, clean_text, function_name
+from nbagents.clients.wire_text import argument_text, clean_text, clean_values, function_name
 from nbagents.core.content import (
     DataContent,
     FunctionCall,
@@ -139,14 +139,15 @@ def _cited(text: str, extra: Mapping[str, Any]) -> list[Block]:
     start = max(len(text) - cited, 0) if isinstance(cited, int) else 0
     blocks = [_text(part) for part in (text[:start], text[start:]) if part.strip()]
     if text[start:].strip():
-        blocks[-1][CITATIONS] = extra[CITATIONS]
+        blocks[-1][CITATIONS] = clean_values(extra[CITATIONS])
     return blocks
 
 
 def _thought(content: ReasoningContent) -> Block:
     if content.extra and content.extra.get(REDACTED):
-        return {"type": "redacted_thinking", "data": content.encrypted}
-    return {"type": "thinking", "thinking": clean_text(content.text), "signature": content.encrypted}
+        return {"type": "redacted_thinking", "data": clean_text(content.encrypted or "")}
+    signature = clean_text(content.encrypted or "")
+    return {"type": "thinking", "thinking": clean_text(content.text), "signature": signature}
 
 
 def _call_block(call: FunctionCall) -> Block:
@@ -154,7 +155,7 @@ def _call_block(call: FunctionCall) -> Block:
     if not isinstance(given, dict):  # an object that was encoded twice
         given = json.loads(given)
     block = {"type": "tool_use", "id": "", "name": function_name(call.name), "input": given}
-    return {**block, "caller": call.extra["caller"]} if call.extra and "caller" in call.extra else block
+    return {**block, "caller": clean_values(call.extra["caller"])} if call.extra and "caller" in call.extra else block
 
 
 def _hosted_block(content: HostedToolCall | HostedToolResult) -> list[Block]:
@@ -163,9 +164,9 @@ def _hosted_block(content: HostedToolCall | HostedToolResult) -> list[Block]:
     if kind is None:
         return []
     if isinstance(content, HostedToolResult):
-        return [{"type": kind, "tool_use_id": content.id, "content": content.result, **extra}]
+        return [clean_values({"type": kind, "tool_use_id": content.id, "content": content.result, **extra})]
     block = {"type": kind, "id": content.id, "name": content.name, "input": content.arguments or {}, **extra}
-    return [{**block, "server_name": content.server} if content.server else block]
+    return [clean_values({**block, "server_name": content.server} if content.server else block)]
 
 
 def _unanswered_hosted(message: Message) -> set[str]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nbagents.clients.wire_text import read_id
 from nbagents.core.content import (
     Content,
     FunctionCall,
@@ -124,8 +125,8 @@ class ReplyReader:
         if finish_reason:
             self.finish_reason = finish_reason
         if self._response_id is None:  # some gateways give each chunk an id of its own: the first one counts
-            self._response_id = source.get("id") or None
-        if self._model is None and (model := source.get("model")):
+            self._response_id = read_id(source.get("id"))
+        if self._model is None and (model := read_id(source.get("model"))):
             new = self._model = model
         if source.get("error"):
             self.error = source["error"]
@@ -218,19 +219,20 @@ def _reported_error(body: dict[str, Any]) -> Any:
 
 def _first_choice(source: dict[str, Any]) -> dict[str, Any] | None:
     """The choice of index 0: others are alternatives that nobody asked for."""
-    for choice in source.get("choices") or ():
+    choices = source.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and not choice.get("index"):
             return choice
     return None
 
 
-def _call(entry: Mapping[str, Any], index: int | None) -> FunctionCall:
+def _call(entry: Mapping[str, Any], index: Any) -> FunctionCall:
     function = entry.get("function") or entry
     call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
     if not (arguments is None or isinstance(arguments, str | dict)):
         arguments = json.dumps(arguments)  # no object: kept as text, for the answer to the model
-    call_id = str(call_id).encode("utf-8", "replace").decode() if call_id else None  # half a surrogate cannot go back
-    return FunctionCall(call_id, str(name).strip() if name else "", arguments, index=index)
+    place = index if isinstance(index, int) else None
+    return FunctionCall(read_id(call_id), str(name).strip() if name else "", arguments, index=place)
 
 
 def _parts(parts: list[Any]) -> Iterator[Content]:

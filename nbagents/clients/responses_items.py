@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbagents.clients.responses_tools import hosted_contents
+from nbagents.clients.wire_text import read_id
 from nbagents.core.content import Content, FunctionCall, HostedToolCall, ReasoningContent, RefusalContent, TextContent
 
 Json = Mapping[str, Any]
@@ -35,6 +36,7 @@ class OutputItem:
         "_arguments",
         "_closed_parts",
         "_given_arguments",
+        "_id_read",
         "_phase",
         "_told",
         "closed",
@@ -48,7 +50,8 @@ class OutputItem:
 
     def __init__(self, raw: Json, message_id: str, number: int, place: int) -> None:
         self.kind: str = raw["type"]
-        self.id = raw.get("id")
+        self.id: Any = raw.get("id")
+        self._id_read = read_id(self.id)
         self.message_id = message_id
         self.number = number
         self.place = place
@@ -112,7 +115,7 @@ class OutputItem:
             return []
         begins = part not in self._told and bool(self._told)
         self._count(part, delta)
-        return [ReasoningContent(f"{_PARAGRAPH}{delta}" if begins else delta, self.id)]
+        return [ReasoningContent(f"{_PARAGRAPH}{delta}" if begins else delta, self._id_read)]
 
     def think_rest(self, part: Any, whole: Any) -> list[Content]:
         """Return what is still missing of a part of a thought."""
@@ -156,8 +159,8 @@ class OutputItem:
             told += self.think_rest(("summary", place), part.get("text"))
         for place, part in enumerate(raw.get("content") or ()):
             told += self.think_rest(("text", place), part.get("text"))
-        if encrypted := raw.get("encrypted_content"):
-            told.append(ReasoningContent("", self.id or raw.get("id"), encrypted))
+        if (encrypted := raw.get("encrypted_content")) and isinstance(encrypted, str):
+            told.append(ReasoningContent("", self._id_read or read_id(raw.get("id")), encrypted))
         return told
 
     def _count(self, part: Any, delta: Any) -> None:
@@ -174,5 +177,4 @@ def _text(delta: Any) -> str:
 
 
 def _call_id(raw: Json) -> str | None:
-    call_id = raw.get("call_id") or raw.get("id")
-    return str(call_id).encode("utf-8", "replace").decode() if call_id else None  # half a surrogate cannot go back
+    return read_id(raw.get("call_id")) or read_id(raw.get("id"))

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from nbagents.clients.responses_items import Json, OutputItem
+from nbagents.clients.wire_text import read_id
 from nbagents.core.content import Content, RefusalContent, TextContent, UsageContent
 from nbagents.core.errors import InvalidReplyError
 from nbagents.core.ids import new_id
@@ -111,8 +112,8 @@ class ResponseReader:
             self.error = event.get("error") or event
 
     def _note(self, response: Json) -> None:
-        self._response_id = self._response_id or response.get("id") or None
-        self._model = self._model or response.get("model") or None
+        self._response_id = self._response_id or read_id(response.get("id"))
+        self._model = self._model or read_id(response.get("model"))
 
     def _update(self, message_id: str, contents: list[Content], raw: Any) -> ChatResponseUpdate:
         return ChatResponseUpdate(
@@ -221,7 +222,7 @@ class ResponseReader:
             return None
         conversation = response.get("conversation")
         named = conversation.get("id") if isinstance(conversation, Mapping) else conversation
-        return named or self._asked_for or self._response_id
+        return read_id(named) or self._asked_for or self._response_id
 
 
 def read_usage(counts: Any) -> Usage | None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from nbagents.clients.wire_text import clean_text, clean_values, read_id
 from nbagents.core.content import (
     ApprovalRequest,
     ApprovalResponse,
@@ -108,7 +109,7 @@ def included(tools: Iterable[object]) -> list[str]:
 def hosted_contents(item: Mapping[str, Any]) -> list[HostedContent]:
     """Return an output item as a call and, once the service has one, its result."""
     read = _READERS.get(item["type"])
-    return list(read(item)) if read is not None else [_call(item, item["type"], item.get("id") or "")]
+    return list(read(item)) if read is not None else [_call(item, str(item["type"]))]
 
 
 def hosted_item(call: HostedToolCall, result: HostedToolResult | None) -> Iterator[dict[str, Any]]:
@@ -124,11 +125,12 @@ def hosted_item(call: HostedToolCall, result: HostedToolResult | None) -> Iterat
     kind = raw.get("type")
     write = _WRITERS.get(str(kind))
     if write is not None:
-        yield {**raw, **write(call, result)}
+        yield clean_values({**raw, **write(call, result)})
         if kind == "shell_call" and result is not None:
-            yield {**(result.extra or {}).get(RAW_KEY, {}), "call_id": call.id, "output": result.result}
+            held = (result.extra or {}).get(RAW_KEY, {})
+            yield clean_values({**held, "call_id": call.id, "output": result.result})
     elif kind not in _OURS_TO_ANSWER:
-        yield dict(raw)
+        yield clean_values(raw)
 
 
 def approval_items(content: ApprovalRequest | ApprovalResponse) -> Iterator[dict[str, Any]]:
@@ -136,16 +138,24 @@ def approval_items(content: ApprovalRequest | ApprovalResponse) -> Iterator[dict
     raw = (content.extra or {}).get(RAW_KEY)
     if isinstance(content, ApprovalRequest):
         if isinstance(raw, Mapping):
-            yield dict(raw)
+            yield {**clean_values(raw), "id": content.id}
     elif content.service is not None:
         answer = {"type": "mcp_approval_response", "approval_request_id": content.id, "approve": content.approved}
-        yield {**answer, **({"reason": content.reason} if content.reason else {})}
+        yield {**answer, **({"reason": clean_text(content.reason)} if content.reason else {})}
 
 
-def _call(item: Mapping[str, Any], kind: str, id: str, *held: str, **fields: Any) -> HostedToolCall:
+def _id(item: Mapping[str, Any]) -> str:
+    return read_id(item.get("id")) or ""
+
+
+def _call_id(item: Mapping[str, Any]) -> str:
+    return read_id(item.get("call_id")) or _id(item)
+
+
+def _call(item: Mapping[str, Any], kind: str, *held: str, id: str | None = None, **fields: Any) -> HostedToolCall:
     """The call that an item is; what is not `held` in its fields stays beside them."""
     raw = {name: value for name, value in item.items() if name not in held and value is not None}
-    return HostedToolCall(kind, id, extra={RAW_KEY: raw}, **fields)
+    return HostedToolCall(kind, _id(item) if id is None else id, extra={RAW_KEY: raw}, **fields)
 
 
 def _result(item: Mapping[str, Any], kind: str, **fields: Any) -> Iterator[HostedToolResult]:
@@ -155,25 +165,25 @@ def _result(item: Mapping[str, Any], kind: str, **fields: Any) -> Iterator[Hoste
     if error is None and status in ("failed", "incomplete"):
         error = f"The service reports that it {'failed' if status == 'failed' else 'was not completed'}."
     if error is not None or status in (None, "completed"):
-        yield HostedToolResult(kind, item.get("id") or "", error=_error_text(error), **fields)
+        yield HostedToolResult(kind, _id(item), error=_error_text(error), **fields)
 
 
 def _web_search(item: Mapping[str, Any]) -> Iterator[HostedContent]:
     action = item.get("action") or {}
     asked = {name: value for name, value in action.items() if name != "sources" and value is not None}
-    yield _call(item, "web_search", item.get("id") or "", "action", arguments=asked or None)
+    yield _call(item, "web_search", "action", arguments=asked or None)
     yield from _result(item, "web_search", result=action.get("sources"))
 
 
 def _file_search(item: Mapping[str, Any]) -> Iterator[HostedContent]:
     asked = {"queries": item.get("queries") or []}
-    yield _call(item, "file_search", item.get("id") or "", "queries", "results", arguments=asked)
+    yield _call(item, "file_search", "queries", "results", arguments=asked)
     yield from _result(item, "file_search", result=item.get("results"))
 
 
 def _code_interpreter(item: Mapping[str, Any]) -> Iterator[HostedContent]:
     code = {"code": item.get("code") or ""}
-    yield _call(item, "code_interpreter", item.get("id") or "", "code", "outputs", arguments=code)
+    yield _call(item, "code_interpreter", "code", "outputs", arguments=code)
     outputs = item.get("outputs") or ()
     logs = [output.get("logs") or "" for output in outputs if output.get("type") == "logs"]
     images = [output["url"] for output in outputs if output.get("type") == "image" and output.get("url")]
@@ -186,7 +196,7 @@ def _image_generation(item: Mapping[str, Any]) -> Iterator[HostedContent]:
     prompt = item.get("revised_prompt")
     asked = {"prompt": prompt} if prompt else None
     held = ("result", "revised_prompt", "error")
-    yield _call(item, "image_generation", item.get("id") or "", *held, arguments=asked)
+    yield _call(item, "image_generation", *held, arguments=asked)
     format = item.get("output_format") or "png"
     kind = _IMAGE_TYPES.get(format, f"image/{format}")
     drawn = item.get("result")
@@ -200,34 +210,35 @@ def _image_generation(item: Mapping[str, Any]) -> Iterator[HostedContent]:
 def _mcp_call(item: Mapping[str, Any]) -> Iterator[HostedContent]:
     asked = _json_or_text(item.get("arguments"))
     held = ("name", "server_label", "arguments", "output", "error")
-    fields = {"arguments": asked, "name": item.get("name"), "server": item.get("server_label")}
-    yield _call(item, "mcp", item.get("id") or "", *held, **fields)
+    fields = {"arguments": asked, "name": read_id(item.get("name")), "server": read_id(item.get("server_label"))}
+    yield _call(item, "mcp", *held, **fields)
     if item.get("output") is not None or item.get("error") is not None or item.get("status") in ("completed", "failed"):
         yield from _result(item, "mcp", result=item.get("output"))
 
 
 def _mcp_approval(item: Mapping[str, Any]) -> Iterator[HostedContent]:
-    asked, server = _json_or_text(item.get("arguments")), item.get("server_label") or ""
-    call = FunctionCall(item["id"], f"{server}.{item.get('name')}", asked if isinstance(asked, dict | str) else None)
-    yield ApprovalRequest(item["id"], call, server, extra={RAW_KEY: dict(item)})
+    id, server = _id(item), read_id(item.get("server_label")) or ""
+    if not id:
+        raise ValueError("what has no id cannot be answered")
+    asked = _json_or_text(item.get("arguments"))
+    call = FunctionCall(id, f"{server}.{item.get('name')}", asked if isinstance(asked, dict | str) else None)
+    yield ApprovalRequest(id, call, server, extra={RAW_KEY: dict(item)})
 
 
 def _mcp_list_tools(item: Mapping[str, Any]) -> Iterator[HostedContent]:
-    label = item.get("server_label")
-    yield _call(item, "mcp_list_tools", item.get("id") or "", "server_label", "tools", "error", server=label)
+    label = read_id(item.get("server_label"))
+    yield _call(item, "mcp_list_tools", "server_label", "tools", "error", server=label)
     if item.get("tools") or item.get("error"):
         yield from _result(item, "mcp_list_tools", result=item.get("tools"))
 
 
 def _shell(item: Mapping[str, Any]) -> Iterator[HostedContent]:
-    id = item.get("call_id") or item.get("id") or ""
-    yield _call(item, "shell", id, "call_id", "action", arguments=item.get("action"))
+    yield _call(item, "shell", "call_id", "action", id=_call_id(item), arguments=item.get("action"))
 
 
 def _shell_output(item: Mapping[str, Any]) -> Iterator[HostedContent]:
     raw = {name: value for name, value in item.items() if name not in ("call_id", "output") and value is not None}
-    id = item.get("call_id") or item.get("id") or ""
-    yield HostedToolResult("shell", id, item.get("output"), extra={RAW_KEY: raw})
+    yield HostedToolResult("shell", _call_id(item), item.get("output"), extra={RAW_KEY: raw})
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], Iterator[HostedContent]]] = {

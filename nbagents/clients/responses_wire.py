@@ -181,13 +181,14 @@ def _joined(contents: Sequence[Content]) -> Iterator[Content]:
 
 def _thought(content: ReasoningContent) -> dict[str, Any]:
     summary = [{"type": "summary_text", "text": clean_text(content.text)}] if content.text else []
-    return {"type": "reasoning", "id": content.id, "summary": summary, "encrypted_content": content.encrypted}
+    secret = clean_text(content.encrypted or "")
+    return {"type": "reasoning", "id": content.id, "summary": summary, "encrypted_content": secret}
 
 
 def _said(content: TextContent | RefusalContent) -> dict[str, Any]:
     entry = {"type": "message", "role": "assistant", "content": clean_text(content.text)}
     phase = (content.extra or {}).get(_KEPT_OF_TEXT)
-    return {**entry, _KEPT_OF_TEXT: phase} if isinstance(phase, str) else entry
+    return {**entry, _KEPT_OF_TEXT: clean_text(phase)} if isinstance(phase, str) else entry
 
 
 def _called(call: FunctionCall) -> dict[str, Any]:
@@ -231,7 +232,7 @@ def _part(content: TextContent | DataContent) -> dict[str, Any]:
     if kind in _AUDIO_FORMATS:
         sound = content.uri.partition(",")[2]
         return {"type": "input_audio", "input_audio": {"data": sound, "format": _AUDIO_FORMATS[kind]}}
-    name = content.name or f"file.{kind.rpartition('/')[2] or 'bin'}"
+    name = clean_text(content.name or "") or f"file.{kind.rpartition('/')[2] or 'bin'}"
     return {"type": "input_file", "filename": name, "file_data": content.uri}
 
 

@@ -1,8 +1,9 @@
-"""Texts in the form that every service takes: pure functions."""
+"""Texts in the form that every service takes, and ids as they come from one: pure functions."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from nbagents.core.content import FunctionCall
 from nbagents.core.folding import parse_arguments
@@ -18,6 +19,22 @@ def clean_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def clean_values(value: Any) -> Any:
+    """Return JSON values with all texts in them clean, the names of fields too."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(name): clean_values(item) for name, item in value.items()}
+    return [clean_values(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def read_id(value: Any) -> str | None:
+    """Return an id or a name that a server gives, so that it can go back; None where it is neither text nor number."""
+    if not value or not isinstance(value, str | int) or isinstance(value, bool):
+        return None
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def argument_text(call: FunctionCall) -> str:
