@@ -225,6 +225,18 @@ def _call(event: Payload) -> Payload:
     return {"tool_id": event["tool_id"], "call_id": event["call_id"] or event["id"]}
 
 
+def _llm_finished(event: Payload) -> Payload:
+    """By hand: to look for keys in it would find the word token in every usage, and take its time."""
+    usage = event["usage"]
+    return {
+        "model": None if event["model"] is None else plain_text(event["model"]),
+        "usage": None if usage is None else usage.to_dict(),
+        "finish_reason": None if event["finish_reason"] is None else plain_text(event["finish_reason"]),
+        "latency_s": event["latency_s"],
+        "ttft_s": event["ttft_s"],
+    }
+
+
 def _tool_delta(event: Payload) -> Payload:
     return {**_call(event), "text": plain_text(str(event["text"]))}
 
@@ -245,7 +257,6 @@ def _retry(event: Payload) -> Payload:
 
 _FIELDS: dict[str, Callable[[Payload], Payload]] = {
     "run.started": _picked("input", "budget"),
-    "llm.succeeded": _picked("model", "usage", "finish_reason", "latency_s", "ttft_s"),
     "tool.called": _called("params"),
     "tool.succeeded": _called("result", "duration_s"),
     "tool.failed": _called("error", "duration_s"),
@@ -254,7 +265,8 @@ _FIELDS: dict[str, Callable[[Payload], Payload]] = {
     "validation.retry": _picked("attempt", "error"),
     "llm.retried": _retry,
 }
-_LIVE: dict[str, Callable[[Payload], Payload]] = {
+_PLAIN: dict[str, Callable[[Payload], Payload]] = {
+    "llm.succeeded": _llm_finished,
     "llm.delta": _delta,
     "llm.reasoning_delta": _delta,
     "tool.delta": _tool_delta,
@@ -270,7 +282,7 @@ def _plainly(fields: Callable[[Payload], Payload]) -> Callable[[Payload], Payloa
 
 
 CHUNKS: dict[str, tuple[RunStreamChunkKind, Callable[[Payload], Payload]]] = {
-    name: (RunStreamChunkKind(kind), _LIVE.get(name) or _plainly(_FIELDS[name]))
+    name: (RunStreamChunkKind(kind), _PLAIN.get(name) or _plainly(_FIELDS[name]))
     for name, kind in EVENT_TO_CHUNK_KIND.items()
 }
 """For each event that has a chunk: its kind, and what makes the payload."""

@@ -63,7 +63,7 @@ class Runtime:
         self._agents = _by_id(agents)
         self._closed = False
         self.events = EventBus()
-        self._sessions = Sessions(self._session_closed, max_sessions)
+        self._sessions = Sessions(self.events, max_sessions)
         self._live: set[LiveRun] = set()
         self._recent: OrderedDict[str, RecentChunks] = OrderedDict()
         self._load: Callable[[], LoadedAgents] | None = None
@@ -286,9 +286,6 @@ class Runtime:
         while len(self._recent) > KEPT_RUNS + len(going_on):
             oldest = next(run_id for run_id in self._recent if run_id not in going_on)
             del self._recent[oldest]
-
-    def _session_closed(self, session_id: str, why: str) -> None:
-        self._publish("session.closed", {"why": why}, session_id=session_id)
 
     def _publish(self, name: str, payload: dict[str, Any], **about: str) -> None:
         self.events.publish(RuntimeEvent(name, time.time(), payload, **about))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
 
 from nbagents.core import AgentSession
+from nbagents.runtime.events import EventBus, RuntimeEvent
 
 MAX_SESSIONS = 1_000
 
@@ -15,14 +16,14 @@ class Sessions:
     """Sessions by id, bounded: the one that was not used for the longest time is forgotten, unless a run has it.
 
     Args:
-        on_closed: called with the id of a session that is forgotten, and why.
+        bus: is told of each session that is forgotten.
         most: how many there may be.
     """
 
-    def __init__(self, on_closed: Callable[[str, str], None], most: int) -> None:
+    def __init__(self, bus: EventBus, most: int) -> None:
         self._sessions: OrderedDict[str, AgentSession] = OrderedDict()
         self._in_use: Counter[str] = Counter()
-        self._on_closed = on_closed
+        self._bus = bus
         self._most = most
         self._lock = threading.Lock()
 
@@ -39,7 +40,7 @@ class Sessions:
             self._sessions.move_to_end(session.session_id)
             left = self._trim(session.session_id)
         for one in left:
-            self._on_closed(one, "unused")
+            self._tell(one, "unused")
         return session
 
     def begin(self, session: AgentSession) -> None:
@@ -59,13 +60,16 @@ class Sessions:
         with self._lock:
             known = self._sessions.pop(session_id, None) is not None
         if known:
-            self._on_closed(session_id, "closed")
+            self._tell(session_id, "closed")
         return known
 
     def clear(self) -> None:
         """Forget all of them."""
         for session_id in list(self._sessions):
             self.close(session_id)
+
+    def _tell(self, session_id: str, why: str) -> None:
+        self._bus.publish(RuntimeEvent("session.closed", time.time(), {"why": why}, session_id=session_id))
 
     def _trim(self, kept: str) -> list[str]:
         left: list[str] = []
