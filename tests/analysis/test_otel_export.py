@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.analysis.runs import add, agent, run_over_budget, run_that_fails, run
 from tests.analysis.telemetry import Telemetry, exported, facts, trees
 
 CHAT = ("chat scripted", ())
+KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @pytest.fixture
@@ -238,6 +240,17 @@ async def test_an_export_that_fails_says_so() -> None:
     await agent("Hi").run("Hello")
     with pytest.raises(StoreError, match="could not be sent"):
         export_otel(exporter=Failing())
+
+
+async def test_an_exporter_that_raises_says_so_without_secrets() -> None:
+    class Raising(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            raise RuntimeError(f"401 for {KEY}")
+
+    await agent("Hi").run("Hello")
+    with pytest.raises(StoreError, match="could not be sent: RuntimeError: 401 for") as caught:
+        export_otel(exporter=Raising())
+    assert KEY not in "".join(traceback.format_exception(caught.value))
 
 
 async def test_without_a_place_to_go_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

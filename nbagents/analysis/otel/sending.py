@@ -19,6 +19,7 @@ from nbagents.analysis.otel.tracers import tracer_of
 from nbagents.analysis.queries import RunQuery, RunSource
 from nbagents.analysis.stores import stored_records
 from nbagents.core.errors import ConfigurationError, StoreError
+from nbagents.core.secrets import redact_exception
 
 _BATCH = 500
 """So many spans go out together; the queue of a `BatchSpanProcessor` takes 2,048 and drops what is too much."""
@@ -75,8 +76,20 @@ class Sender:
             StoreError: it could not be sent in time.
         """
         self._unflushed = 0
-        if isinstance(self._provider, _Flushes) and self._provider.force_flush() is False:
-            raise StoreError("The spans could not be sent.", hint="Look at the log of the exporter, and export again.")
+        if not isinstance(self._provider, _Flushes):
+            return
+        try:
+            sent = self._provider.force_flush()
+        except Exception as error:  # an exporter is other people's code
+            redact_exception(error)
+            raise _not_sent(f": {type(error).__name__}: {error}") from error
+        if sent is False:
+            raise _not_sent(".")
+
+
+def _not_sent(reason: str) -> StoreError:
+    hint = "Look at the log of the exporter, and export again."
+    return StoreError(f"The spans could not be sent{reason}", hint=hint)
 
 
 def _facts_of(source: RunSource | None, run_id: str) -> Facts | None:
