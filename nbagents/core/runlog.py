@@ -130,7 +130,7 @@ class RunLog:
         with self._lock:
             self._runs[run_id] = record
             self._trim()
-        for watch in self.watchers:
+        for watch in tuple(self.watchers):
             watch(record)
         return record
 

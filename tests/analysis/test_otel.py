@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from nbagents import (
     tool_call,
 )
 from nbagents.analysis import disable_otel, enable_otel
+from nbagents.analysis.otel import content
 from nbagents.core import retries
 from nbagents.core.errors import ConfigurationError, NBAgentsError
 from nbagents.core.runlog import RunRecord
@@ -360,6 +362,72 @@ async def test_metrics_count_time_and_tokens(telemetry: Telemetry) -> None:
     assert chats.explicit_bounds[:2] == (0.01, 0.02)
     assert any("error.type" in p.attributes for p in durations)
     assert not any("gen_ai.conversation.id" in p.attributes for p in durations)  # one series for each would be too many
+
+
+async def test_a_tool_that_a_model_makes_up_is_no_dimension(telemetry: Telemetry) -> None:
+    """A series for each name would be without bound."""
+    await agent([tool_call("no_such_tool"), tool_call("add", a=1, b=2)], "Sorry.").run("Go")
+    durations = telemetry.points("gen_ai.client.operation.duration")
+    assert {p.attributes.get("gen_ai.tool.name") for p in durations} == {None, "add"}
+    assert telemetry.one("execute_tool no_such_tool").attributes["gen_ai.tool.name"] == "no_such_tool"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"seed": float("nan")}, {"max_tokens": float("inf")}, {"temperature": 10**400}, {"seed": 2**63}, {"stop": 5}],
+)
+async def test_options_that_no_span_can_hold_are_left_out(telemetry: Telemetry, options: Any) -> None:
+    """OTLP holds 64 bits: one number that is too long loses the whole batch."""
+    response = await agent("Hi").run("Hello", options=options)
+    spans = [*telemetry.spans, *exported(response)]
+    assert [span.name for span in spans] == ["chat scripted", "invoke_agent helper"] * 2
+    assert {str(key) for span in spans for key in span.attributes if ".request." in key} <= {
+        "gen_ai.request.model",
+        "gen_ai.request.stop_sequences",
+    }
+
+
+async def test_counts_that_no_span_can_hold_are_left_out(telemetry: Telemetry) -> None:
+    await agent(["Hi", reported(cached_input_tokens=10**30, reasoning_tokens=3)]).run("Hello")
+    attributes = telemetry.one("chat scripted").attributes
+    assert "gen_ai.usage.cache_read.input_tokens" not in attributes
+    assert attributes["gen_ai.usage.reasoning.output_tokens"] == 3
+
+
+async def test_words_of_a_long_run_are_written_once(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request tells all that was said before it: masking that again takes the square of the time."""
+    telemetry.enable(capture_content=True)
+    written: list[Any] = []
+    json_text = content.json_text
+    monkeypatch.setattr(content, "json_text", lambda value: written.append(value) or json_text(value))
+    await agent(*[[tool_call("add", a=1, b=2)]] * 10, "done").run("Go", budget=RunBudget(max_steps=20))
+    assert "tool_call_response" in str(written)
+    assert str(written).count("tool_call_response") == 10
+    last = max(telemetry.named("chat scripted"), key=lambda span: span.start_time or 0)
+    assert len(json.loads(last.attributes["gen_ai.input.messages"])) == 21
+
+
+def test_threads_that_enable_it_at_once_leave_one_watcher() -> None:
+    before, interval = list(run_log().watchers), sys.getswitchinterval()
+    start = threading.Barrier(8)
+
+    def enable() -> None:
+        start.wait()
+        for _ in range(100):
+            enable_otel(tracer_provider=TracerProvider(shutdown_on_exit=False))
+
+    threads = [threading.Thread(target=enable) for _ in range(8)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(run_log().watchers) == len(before) + 1
+    disable_otel()
+    assert run_log().watchers == before
 
 
 async def test_enabled_twice_each_run_is_told_once_and_disabled_not_at_all(telemetry: Telemetry) -> None:

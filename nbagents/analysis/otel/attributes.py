@@ -36,6 +36,7 @@ _COUNTS = {
 }
 _GIVEN_UP = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "RunCancelledError"})
 """Errors that say that nobody waits for an answer any more: nothing has failed."""
+_TOO_LARGE = 2**63
 _FAILED_CALLS = frozenset({"error", "invalid", "timeout"})
 
 
@@ -125,7 +126,8 @@ def call_end_attributes(end: Mapping[str, Any]) -> Attributes:
 
 def usage_attributes(usage: Usage | None) -> Attributes:
     """The tokens that were reported: what is unknown is not there."""
-    return {} if usage is None else {name: getattr(usage, count) for count, name in _COUNTS.items()}
+    counts = {} if usage is None else {name: getattr(usage, count) for count, name in _COUNTS.items()}
+    return {name: count for name, count in counts.items() if _is_number(count)}
 
 
 def error_type(error: Mapping[str, Any] | None) -> str | None:
@@ -161,7 +163,7 @@ def _endpoint(facts: Mapping[str, Any]) -> Attributes:
 def _asked(facts: Mapping[str, Any], model: object) -> Attributes:
     params = facts["params"]
     stop = params.get("stop")
-    sequences = [stop] if isinstance(stop, str) else stop
+    sequences = stop if isinstance(stop, list | tuple) else [stop] if stop is not None else ()
     return {
         "gen_ai.conversation.id": facts["session_id"],
         "gen_ai.request.model": model,
@@ -172,7 +174,8 @@ def _asked(facts: Mapping[str, Any], model: object) -> Attributes:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether a span can hold it: OTLP has 64 bits for it, and whole numbers are neither infinite nor NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _TOO_LARGE
 
 
 def _known(attributes: Attributes) -> Attributes:

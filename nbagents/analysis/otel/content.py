@@ -12,9 +12,18 @@ from nbagents.core.messages import Message
 _FINISH_REASONS = {"tool_calls": "tool_call"}
 
 
-def input_messages(messages: Iterable[Message]) -> str:
-    """Return what a model or an agent was given, as `gen-ai-input-messages.json` describes it."""
-    return json_text([_message(message) for message in messages])
+def message_text(message: Message) -> str:
+    """Return one message of `input_messages`: it is written once, however many requests bring it."""
+    return json_text(_message(message))
+
+
+def input_messages(texts: Iterable[str]) -> str:
+    """Return what a model or an agent was given, as `gen-ai-input-messages.json` describes it.
+
+    Args:
+        texts: the messages, each by `message_text`.
+    """
+    return f"[{','.join(texts)}]"
 
 
 def output_messages(messages: Iterable[Message], finish_reason: str | None) -> str:

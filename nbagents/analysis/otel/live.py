@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 from nbagents.analysis.jsontext import clean_text
@@ -47,21 +48,24 @@ def enable_otel(
         >>> enable_otel(tracer_provider=TracerProvider())
         >>> disable_otel()
     """
-    global _current
     check_packages()
-    telemetry = _Telemetry(tracer_provider, meter_provider, capture=captures(capture_content))
-    disable_otel()
-    run_log().watchers.append(telemetry.watch)
-    _current = telemetry
+    _switch(_Telemetry(tracer_provider, meter_provider, capture=captures(capture_content)))
 
 
 def disable_otel() -> None:
     """Send nothing more; runs that are under way are told to their end. Idempotent."""
+    _switch(None)
+
+
+def _switch(telemetry: _Telemetry | None) -> None:
     global _current
     watchers = run_log().watchers
-    if _current is not None and _current.watch in watchers:
-        watchers.remove(_current.watch)
-    _current = None
+    with _switching:
+        if _current is not None and _current.watch in watchers:
+            watchers.remove(_current.watch)
+        if telemetry is not None:
+            watchers.append(telemetry.watch)
+        _current = telemetry
 
 
 class _Telemetry:
@@ -113,3 +117,4 @@ def _facts_of(run_id: str) -> dict[str, Any] | None:
 
 
 _current: _Telemetry | None = None
+_switching = threading.Lock()

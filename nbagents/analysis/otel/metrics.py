@@ -42,6 +42,8 @@ class RunMetrics:
             context: has its span, for exemplars.
         """
         dimensions = {name: attributes[name] for name in _DIMENSIONS if name in attributes}
+        if attributes.get("nbagents.status") == "invalid":
+            dimensions.pop("gen_ai.tool.name", None)  # a model can make up any
         self._duration.record(max(seconds, 0.0), dimensions, context)
         if attributes["gen_ai.operation.name"] != "chat" or "nbagents.replayed" in attributes:
             return  # each token counts once, and those of a recording not again

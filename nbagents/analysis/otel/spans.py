@@ -17,7 +17,7 @@ from nbagents.analysis.jsontext import clean_text, json_text
 from nbagents.analysis.otel import attributes as said
 from nbagents.analysis.otel.ancestry import Ancestry
 from nbagents.analysis.otel.attributes import Attributes, span_name
-from nbagents.analysis.otel.content import input_messages, output_messages
+from nbagents.analysis.otel.content import input_messages, message_text, output_messages
 from nbagents.analysis.otel.ids import run_ids, span_id_of, trace_id_of
 from nbagents.analysis.otel.metrics import RunMetrics
 from nbagents.core.events import RunEvent
@@ -62,7 +62,8 @@ class RunSpans:
     _run: _Open | None = None
     _work: dict[str, _Open] = field(default_factory=dict)
     _ending: _Open | None = None
-    _messages: list[Message] = field(default_factory=list)
+    _said: list[str] = field(default_factory=list)
+    _last: Message | None = None
     _begun: dict[str, int] = field(default_factory=dict)
     _broken: bool = False
 
@@ -134,7 +135,7 @@ class RunSpans:
         self._root, self.context = self.ancestry.place(event.run_id, event.payload, self.context)
         attributes = said.run_attributes(self._facts)
         if self.capture:
-            attributes["gen_ai.input.messages"] = input_messages(event.payload["input"])
+            attributes["gen_ai.input.messages"] = input_messages(map(message_text, event.payload["input"]))
         name = span_name("invoke_agent", event.payload["agent"])
         self._run = self._begin(name, "", SpanKind.INTERNAL, attributes, event)
         self.sampled = self._run.span.get_span_context().trace_flags.sampled
@@ -143,7 +144,7 @@ class RunSpans:
         request = event.payload
         attributes = said.request_attributes(self._facts, request)
         if self.capture:
-            attributes["gen_ai.input.messages"] = input_messages(self._messages)
+            attributes["gen_ai.input.messages"] = input_messages(self._said)
         kind = SpanKind.INTERNAL if said.is_in_process(self._facts) else SpanKind.CLIENT
         name, part = span_name("chat", request["model"]), f"chat {request.get('step')}.{request.get('attempt')}"
         self._work[request["request_id"]] = self._begin(name, part, kind, attributes, event)
@@ -176,7 +177,8 @@ class RunSpans:
         if not self.capture:
             return
         message: Message = event.payload["message"]
-        self._messages.append(message)
+        self._said.append(message_text(message))
+        self._last = message
         if self._ending is not None and self._ending.reply is not None:
             self._ending.reply[1].append(message)
 
@@ -208,10 +210,8 @@ class RunSpans:
             self._finish(work, {"nbagents.status": left}, event.timestamp)
         self._work.clear()
         attributes = said.run_end_attributes(end, status)
-        if self.capture:
-            answer = [message for message in self._messages[-1:] if message.role == "assistant"]
-            if answer:
-                attributes["gen_ai.output.messages"] = output_messages(answer, end.get("finish_reason"))
+        if (answer := self._last) is not None and answer.role == "assistant":
+            attributes["gen_ai.output.messages"] = output_messages([answer], end.get("finish_reason"))
         self._finish(run, attributes, event.timestamp, (end.get("error") or {}).get("message"))
         self._measure(run, event.timestamp - run.started_at)
         self._run = None
