@@ -113,7 +113,7 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         return
     while True:
         if run.reduction is not None:
-            for event in await run.reduction.reduce(run):
+            for event in await in_time(run.deadline, run.reduction.reduce(run)):
                 yield event
         _check_spent(run)
         limit = run.budget.max_steps

@@ -32,19 +32,7 @@ from nbagents import (
 from nbagents.core.content import UsageContent
 from nbagents.core.errors import BudgetExceededError, ServerError
 from tests.core.services import StoringClient
-
-
-def scripted(turns=200):
-    return ScriptedChatClient([f"Answer {number}." for number in range(turns)])
-
-
-def talk(agent, session, turns, **settings):
-    responses = [agent.run_sync(f"Question {number}?", session=session, **settings) for number in range(turns)]
-    return responses, [request.messages for request in agent.client.requests[-turns:]]
-
-
-def texts(request):
-    return [message.text for message in request]
+from tests.core.talking import scripted, summing, talk, texts
 
 
 def test_one_run_may_have_another_reducer_or_none():
@@ -143,11 +131,6 @@ def test_a_counter_of_ones_own_is_not_corrected():
 
 
 # Summaries.
-
-
-def summing(limit=8, **settings):
-    writer = ScriptedChatClient([f"Summary {number}." for number in range(50)])
-    return writer, SummarizationReducer(max_messages=limit, client=writer, **settings)
 
 
 def test_a_summary_stands_where_the_oldest_were():

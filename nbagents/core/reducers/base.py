@@ -43,9 +43,10 @@ class ReductionContext:
 class Reducer(ABC):
     """Chooses what of a conversation a request brings. To write one, implement `reduce`, or pass a function.
 
-    It gets all messages that are stored, and those of the run so far, and never changes them. What it returns is seen
-    by the model only, and put right where a service would refuse it: system messages and the latest message of the
-    user are always there, and calls stand together with their results.
+    It gets all messages that are stored, and those of the run so far, in a list of its own. What it returns is seen by
+    the model only, and put right where a service would refuse it: system messages and the latest message of the user
+    are always there, and calls stand together with their results. A message may be another one with the same
+    `message_id` or `created_at`, as `dataclasses.replace` makes it: to blot out a name, say.
     """
 
     @abstractmethod
@@ -56,6 +57,11 @@ class Reducer(ABC):
     def name(self) -> str:
         """What it is called in logs."""
         return type(self).__name__
+
+    @property
+    def key(self) -> str:
+        """What its state is kept under: a session may come to another reducer, or to one with another limit."""
+        return self.name
 
 
 class LimitedReducer(Reducer):
@@ -75,6 +81,11 @@ class LimitedReducer(Reducer):
             raise ConfigurationError(f"{type(self).__name__}: keep is a part of the limit, above 0, not {keep!r}.")
         self.limit = limit
         self.keep = keep
+
+    @property
+    def key(self) -> str:
+        """Its name and limits."""
+        return repr(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.limit}, keep={self.keep})"
@@ -106,6 +117,11 @@ class ReducerChain(Reducer):
     def name(self) -> str:
         """Their names."""
         return " > ".join(one.name for one in self._reducers)
+
+    @property
+    def key(self) -> str:
+        """Their keys."""
+        return " > ".join(one.key for one in self._reducers)
 
     async def reduce(self, messages: Sequence[Message], context: ReductionContext) -> Sequence[Message] | None:
         """Return what is left at the end."""

@@ -197,21 +197,24 @@ def remembered_cut(messages: Sequence[Message], state: dict[str, Any]) -> int:
     cut, mark = state.get("cut", 0), state.get("mark")
     if not isinstance(cut, int) or not mark:
         return 0
-    if 0 < cut < len(messages) and _mark(messages[cut]) == mark:
+    if 0 < cut < len(messages) and mark_of(messages[cut]) == mark:
         return cut
-    return next((place for place in reversed(range(len(messages))) if _mark(messages[place]) == mark), 0)
+    return next((place for place in reversed(range(len(messages))) if mark_of(messages[place]) == mark), 0)
 
 
 def remember_cut(messages: Sequence[Message], cut: int, state: dict[str, Any]) -> None:
     """Keep the cut for the requests to come, with what tells the message there from others."""
     if cut:
-        state["cut"], state["mark"] = cut, _mark(messages[cut])
+        state["cut"], state["mark"] = cut, mark_of(messages[cut])
     else:
         state.pop("cut", None)
         state.pop("mark", None)
 
 
-def _mark(message: Message) -> str:
+def mark_of(message: Message) -> str:
+    """Return what tells `message` from others, also after a restart, and in a copy with other contents."""
     if message.message_id:
         return message.message_id
-    return f"{message.role} {message.created_at} {crc32(message.text.encode(errors='replace')):08x}"
+    if message.created_at:
+        return f"{message.role} {message.created_at}"
+    return f"{message.role} {crc32(message.text.encode(errors='replace')):08x}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nbagents.core.balance import balanced
 from nbagents.core.messages import Message
-from nbagents.core.reducers.cutting import pinned
+from nbagents.core.reducers.cutting import mark_of, pinned
 
 
 def mended(found: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
@@ -17,7 +17,9 @@ def mended(found: Sequence[Message], messages: Sequence[Message]) -> list[Messag
     """
     present = {id(message) for message in found}
     stays = [messages[place] for place in pinned(messages, len(messages)) if id(messages[place]) not in present]
-    if lost := [message for message in stays if message not in found]:
+    if stays:  # or there are copies of them, perhaps with a text that is not to be sent
+        known = {mark_of(message) for message in found if message.message_id or message.created_at}
+        lost = [message for message in stays if mark_of(message) not in known and message not in found]
         found = _with(lost, found, messages)
     whole = balanced(found)
     return whole if len(whole) == len(found) and all(map(_same, whole, found)) else _with_results(found, messages)
@@ -29,10 +31,10 @@ def _same(one: Message, other: Message) -> bool:
 
 def _with(lost: Sequence[Message], found: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
     """Put each of `lost` before the first that stands behind it among `messages`."""
-    places = {id(message): place for place, message in enumerate(messages)}
+    places = {mark_of(message): place for place, message in enumerate(messages)} if lost else {}
     whole = list(found)
     for message in lost:
-        later = (at for at, one in enumerate(whole) if places.get(id(one), -1) > places[id(message)])
+        later = (at for at, one in enumerate(whole) if places.get(mark_of(one), -1) > places[mark_of(message)])
         whole.insert(next(later, len(whole)), message)
     return whole
 

@@ -84,7 +84,7 @@ class SummarizationReducer(Reducer):
         if not remembered_cut(messages, context.state):
             context.state.pop("summaries", None)  # of another conversation, or of none
         state = context.scratch if "cut" in context.scratch else context.state
-        summaries: list[str] = list(context.state.get("summaries", ()))
+        summaries = list(map(str, context.state.get("summaries", ())))
         begin = remembered_cut(messages, state)
         cut = self._measure.next_cut(messages, state, context, [_as_message(text) for text in summaries])
         if cut > begin:
@@ -93,6 +93,11 @@ class SummarizationReducer(Reducer):
             else:
                 remember_cut(messages, cut, state)
         return self._view(messages, cut, summaries) if cut else None
+
+    @property
+    def key(self) -> str:
+        """Its name and limits."""
+        return repr(self)
 
     def __repr__(self) -> str:
         limit, keep = self._measure.limit, self._measure.keep

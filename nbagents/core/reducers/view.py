@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nbagents.core.budget import RunBudget
 from nbagents.core.events import RunEvent
 from nbagents.core.messages import Message
 from nbagents.core.reducers.base import Ask, Client, Reducer, ReductionContext, checked
+from nbagents.core.reducers.cutting import mark_of
 from nbagents.core.reducers.mending import mended
 from nbagents.core.sessions import REDUCTION_KEY, AgentSession
 from nbagents.core.tokens import TokenCounter
@@ -26,6 +28,8 @@ STAMP = "nbagents.reduction"
 _ESTIMATE = TokenCounter()
 _FEW_TOKENS = 50  # of so short a request the service's own marks are a large part
 _SMALLEST_SCALE, _LARGEST_SCALE = 0.5, 4.0  # beyond that the report is wrong, not the estimate
+_KEPT_REDUCERS = 8
+_SUMMARIZER_BUDGET = RunBudget(max_steps=1)  # it has no tools: one that calls some all the same is to close
 
 
 class RunReduction:
@@ -56,20 +60,21 @@ class RunReduction:
 
     async def reduce(self, run: RunContext) -> list[RunEvent]:
         """Choose what the next request brings; return an event where that is another choice than before."""
-        transcript, session = run.transcript, run.session
-        kept: dict[str, Any] = _kept(session, transcript)
-        before = kept.get("choice", [])
+        transcript, session, key = run.transcript, run.session, self.reducer.key
+        kept = _kept(session, key, transcript)
+        state, before = kept["state"], kept.get("choice", [])
         ask = _asking(run.agent.client, run)
-        fixed = partial(self._fixed, run)
-        context = ReductionContext(kept["state"], kept["scale"], fixed, ask, run.note_failure, self._scratch)
-        found = checked(await self.reducer.reduce(transcript, context), self.reducer.name)
-        self.view = transcript if found is None else mended(found, transcript)
-        kept["choice"] = choice = _places(kept["state"]) or ["less"] * (len(self.view) < len(transcript))
-        session.state[REDUCTION_KEY] = kept
+        context = ReductionContext(
+            state, _scale(session), partial(self._fixed, run), ask, run.note_failure, self._scratch
+        )
+        found = checked(await self.reducer.reduce(list(transcript), context), self.reducer.name)
+        self.view = list(transcript) if found is None else mended(found, transcript)
+        kept["choice"] = choice = _places(state) or ["less"] * (len(self.view) < len(transcript))
+        _keep(session, key, kept)
         self._estimated = _ESTIMATE.messages(self.view) + self._fixed(run, _ESTIMATE)
         if choice == before:
             return []
-        self._to_stamp = kept["state"] if _has_summary(kept["state"]) else None
+        self._to_stamp = {key: state} if _has_summary(state) else None
         payload = {
             "reducer": self.reducer.name,
             "messages_before": len(transcript),
@@ -82,12 +87,11 @@ class RunReduction:
     def learn(self, session: AgentSession, usage: Usage | None) -> None:
         """Correct the estimate by what the service has counted; a single odd report moves it little."""
         reported = usage.input_tokens if usage is not None else None
-        kept = session.state.get(REDUCTION_KEY)
-        if not reported or self._estimated < _FEW_TOKENS or kept is None:
+        if not reported or self._estimated < _FEW_TOKENS:
             return
-        old = kept["scale"]
+        old = _scale(session)
         seen = min(max(reported / self._estimated, old / 2, _SMALLEST_SCALE), old * 2, _LARGEST_SCALE)
-        kept["scale"] = round((old + seen) / 2, 4)
+        session.state[REDUCTION_KEY] = {**_of_session(session), "scale": round((old + seen) / 2, 4)}
 
     def stamped(self, message: Message) -> Message:
         """Return a message that is to be stored with what a summary needs to be found again with the history alone."""
@@ -96,13 +100,14 @@ class RunReduction:
         stamp, self._to_stamp = deepcopy(self._to_stamp), None
         return replace(message, extra={**(message.extra or {}), STAMP: stamp})
 
-    def with_provided(self, provided: Sequence[Message], new: Iterable[Message]) -> list[Message]:
+    def with_provided(self, provided: Sequence[Message], new: Sequence[Message]) -> list[Message]:
         """Return the view with messages of context providers in it, before those that are `new` in this run."""
         if not provided:
             return list(self.view)
-        own = {id(message) for message in new}
-        place = next((i for i, message in enumerate(self.view) if id(message) in own), len(self.view))
-        return [*self.view[:place], *provided, *self.view[place:]]
+        place = _first_of(new, self.view, id)
+        if place is None:
+            place = _first_of(new, self.view, mark_of)  # the reducer has made copies
+        return [*self.view[:place], *provided, *self.view[len(self.view) if place is None else place :]]
 
     def _fixed(self, run: RunContext, counter: TokenCounter) -> int:
         number, known = self._tools
@@ -119,26 +124,50 @@ async def reduced(
     messages: Sequence[Message], reducer: Reducer, session: AgentSession, client: Client
 ) -> list[Message] | None:
     """Reduce a conversation outside of a run; return what requests will bring, or None where nothing changed."""
-    kept = _kept(session, messages)
-    before = _places(kept["state"])
-    context = ReductionContext(kept["state"], kept["scale"], lambda counter: 0, _asking(client, None), _warn)
-    found = checked(await reducer.reduce(messages, context), reducer.name)
-    session.state[REDUCTION_KEY] = kept
-    after = _places(kept["state"])
+    kept = _kept(session, reducer.key, messages)
+    state = kept["state"]
+    before = _places(state)
+    context = ReductionContext(state, _scale(session), lambda counter: 0, _asking(client, None), _warn)
+    found = checked(await reducer.reduce(list(messages), context), reducer.name)
+    _keep(session, reducer.key, kept)
+    after = _places(state)
     if found is None or (after and after == before):
         return None
     view = mended(found, messages)
     return None if view == list(messages) else view
 
 
-def _kept(session: AgentSession, messages: Sequence[Message]) -> dict[str, Any]:
-    """Return a copy of what is kept with the session; of what its stored messages say where the session is new."""
-    found = session.state.get(REDUCTION_KEY)
-    if isinstance(found, dict):
+def _kept(session: AgentSession, key: str, messages: Sequence[Message]) -> dict[str, Any]:
+    """Return a copy of what a reducer keeps with the session; of what stored messages say where that is nothing."""
+    found = _reducers_of(session).get(key)
+    if isinstance(found, dict) and isinstance(found.get("state"), dict):
         return deepcopy(found)
     stamps = (message.extra[STAMP] for message in reversed(messages) if message.extra and STAMP in message.extra)
-    stamp: Any = next(stamps, {})
-    return {"state": deepcopy(stamp) if isinstance(stamp, dict) else {}, "scale": 1.0}
+    states = (stamp[key] for stamp in stamps if isinstance(stamp, dict) and isinstance(stamp.get(key), dict))
+    return {"state": deepcopy(next(states, {}))}
+
+
+def _keep(session: AgentSession, key: str, kept: dict[str, Any]) -> None:
+    """Keep it, and forget a reducer that has not been here for long."""
+    others = {name: value for name, value in _reducers_of(session).items() if name != key}
+    last = list(others.items())[-(_KEPT_REDUCERS - 1) :]
+    session.state[REDUCTION_KEY] = {**_of_session(session), "reducers": {**dict(last), key: kept}}
+
+
+def _of_session(session: AgentSession) -> dict[str, Any]:
+    """What is kept with a session, which may have come from anywhere."""
+    found = session.state.get(REDUCTION_KEY)
+    return found if isinstance(found, dict) else {}
+
+
+def _reducers_of(session: AgentSession) -> dict[str, Any]:
+    found = _of_session(session).get("reducers")
+    return found if isinstance(found, dict) else {}
+
+
+def _scale(session: AgentSession) -> float:
+    scale = _of_session(session).get("scale")
+    return scale if isinstance(scale, int | float) and _SMALLEST_SCALE <= scale <= _LARGEST_SCALE else 1.0
 
 
 def _places(state: Mapping[str, Any]) -> list[Any]:
@@ -151,6 +180,11 @@ def _has_summary(state: Mapping[str, Any]) -> bool:
     return "summaries" in state or any(_has_summary(inner) for inner in state.values() if isinstance(inner, dict))
 
 
+def _first_of(new: Sequence[Message], view: Sequence[Message], tell: Callable[[Message], Hashable]) -> int | None:
+    own = set(map(tell, new))
+    return next((place for place, message in enumerate(view) if tell(message) in own), None)
+
+
 def _asking(client: Client, run: RunContext | None) -> Ask:
     """Return what puts a text to a model: in a run of its own, which is a child of `run`."""
 
@@ -160,7 +194,8 @@ def _asking(client: Client, run: RunContext | None) -> Ask:
 
         token = current_run.set(run)
         try:
-            response = await Agent(chosen or client, instructions, name="summarizer").run(text)
+            summarizer = Agent(chosen or client, instructions, name="summarizer")
+            response = await summarizer.run(text, budget=_SUMMARIZER_BUDGET)
         finally:
             current_run.reset(token)
         return response.text
