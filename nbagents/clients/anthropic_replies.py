@@ -99,7 +99,7 @@ class MessageReader:
             elif kind == "content_block_start":
                 contents = self._start(chunk)
             elif kind == "content_block_stop":
-                contents = self._stop(chunk)
+                contents = self._stop(chunk.get("index"))
             elif kind == "message_start":
                 contents = self._message_start(chunk["message"])
             elif kind == "message_delta":
@@ -133,7 +133,7 @@ class MessageReader:
             for place, block in enumerate(body["content"]):
                 event = {"index": place, "content_block": block}
                 contents += self._start(event, whole=True)
-                contents += self._stop(event)
+                contents += self._stop(place)
             called = any(isinstance(content, FunctionCall) for content in contents)
             # A plain reply is whole, so a server that names no reason has finished.
             self._take_reason(body, "tool_use" if called else "end_turn")
@@ -153,7 +153,8 @@ class MessageReader:
         if self._reason is None:
             return None
         self.finish_reason = self._reason
-        update = self._update(self._refusals(), chunk)
+        unended = [content for index in list(self._open) for content in self._stop(index)]
+        update = self._update([*unended, *self._refusals()], chunk)
         update.finish_reason = self._reason
         return update
 
@@ -196,6 +197,11 @@ class MessageReader:
 
     def _start(self, chunk: Mapping[str, Any], *, whole: bool = False) -> list[Content]:
         index, block = chunk.get("index"), chunk["content_block"]
+        unended = [one for one, opened in self._open.items() if opened.signature or opened.citations or one == index]
+        before = [content for one in unended for content in self._stop(one)]
+        return [*before, *self._begin(index, block, whole=whole)]
+
+    def _begin(self, index: Any, block: Mapping[str, Any], *, whole: bool) -> list[Content]:
         opened = self._open[index] = _OpenBlock(block)
         kind = block.get("type")
         if kind == "text":
@@ -238,9 +244,9 @@ class MessageReader:
             opened.citations.append(delta["citation"])
         return []
 
-    def _stop(self, chunk: Mapping[str, Any]) -> list[Content]:
+    def _stop(self, index: Any) -> list[Content]:
         """What is known of a block only when it ends."""
-        opened = self._open.pop(chunk.get("index"), None)
+        opened = self._open.pop(index, None)
         if opened is None:
             return []
         if opened.signature:

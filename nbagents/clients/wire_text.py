@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from nbagents.core.content import FunctionCall
@@ -22,11 +23,13 @@ def clean_text(text: str) -> str:
 
 
 def clean_values(value: Any) -> Any:
-    """Return JSON values with all texts in them clean, the names of fields too."""
+    """Return JSON values with all texts in them clean, the names of fields too; no number is NaN or infinite."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):
         return {clean_text(name): clean_values(item) for name, item in value.items()}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     return [clean_values(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -262,6 +262,39 @@ async def test_what_the_service_ran_is_content_and_goes_back(raw_server: RawServ
     assert last_turns(raw_server)[1] == ("assistant", blocks)
 
 
+@pytest.mark.parametrize("places", [range(6), [0] * 6])
+async def test_blocks_that_never_end_are_whole_when_the_next_begins_or_the_reply_ends(
+    raw_server: RawServer, places: Any
+) -> None:
+    """Without its signature a thought could not go back, and the service would refuse the results of its calls."""
+
+    def endless(events: list[wire.Event]) -> list[wire.Event]:
+        return [event for event in events if b"content_block_stop" not in event]
+
+    cited = text("Noon", citations=[{"cited_text": "12"}])
+    blocks = [thought("Hm.", "sig1"), cited, SEARCH, FOUND, thought("So.", "sig2"), use("toolu_1", "now")]
+    events = [event for place, block in zip(places, blocks, strict=True) for event in endless(streamed(place, block))]
+    raw_server.reply(wire.start(), *events, *wire.end("tool_use"), done=False)
+    play(raw_server, "streamed", text("Noon"))
+    await ask(agent_on(raw_server, now), "Time?", "streamed")
+    assert last_turns(raw_server)[1] == ("assistant", blocks)
+
+
+@both_modes
+async def test_numbers_that_are_no_json_do_not_block_the_session(raw_server: RawServer, mode: Mode) -> None:
+    """Python reads NaN and infinity, and does not send them."""
+    found = {**FOUND, "content": [{"type": "web_search_result", "rank": float("nan"), "at": [float("-inf")]}]}
+    play(raw_server, mode, {**SEARCH, "input": {"query": "time", "least": float("inf")}}, found, text("Noon"))
+    play(raw_server, mode, text("Still noon"))
+    agent = agent_on(raw_server)
+    session = agent.create_session()
+    await ask(agent, "Time?", mode, session)
+    await ask(agent, "And now?", mode, session)
+    call, result, _ = last_turns(raw_server)[1][1]
+    assert call["input"] == {"query": "time", "least": None}
+    assert result["content"] == [{"type": "web_search_result", "rank": None, "at": [None]}]
+
+
 @both_modes
 async def test_a_reply_that_pauses_goes_on_by_itself(raw_server: RawServer, mode: Mode) -> None:
     play(raw_server, mode, text("I look."), SEARCH, reason="pause_turn")
