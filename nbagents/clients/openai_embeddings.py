@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbagents.clients.call_errors import CallFacts, invalid_reply, reported_error
+from nbagents.clients.chat_replies import read_usage
 from nbagents.clients.endpoints import ApiKey, Secret, TokenProvider
 from nbagents.clients.openai_base import OpenAIClient
 from nbagents.clients.wire_text import clean_text
@@ -48,9 +49,9 @@ class OpenAIEmbeddingClient(OpenAIClient, BaseEmbeddingClient):
         max_batch: the most texts in one request; 2,048 at OpenAI.
         max_batch_tokens: the most tokens in one request; 300,000 at OpenAI.
         max_text_tokens: the most tokens of one text; 8,192 at OpenAI. One that has more is an error before any request.
-        count_tokens: counts the tokens of a text, such as `tiktoken.get_encoding("cl100k_base").encode`. Without it
-            they are estimated, and so with a margin: requests are filled to two thirds, and a text must be a quarter
-            over its limit to be refused here.
+        count_tokens: counts the tokens of a text, such as `tiktoken.get_encoding("cl100k_base").encode_ordinary`.
+            Without it they are estimated, and so with a margin: requests are filled to two thirds, and a text must be a
+            quarter over its limit to be refused here.
 
     Raises:
         ConfigurationError: no key, or arguments that do not fit.
@@ -168,7 +169,7 @@ def _vector_of(entry: Any, host: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         else:
             with np.errstate(over="ignore"):  # it is told below
                 vector = np.asarray(given, dtype=np.float32)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise _odd("something that is no vector", host) from error
     if vector.ndim != 1 or not vector.size:
         raise _odd("something that is no vector", host)
@@ -191,8 +192,6 @@ def _checked(name: str, value: int) -> int:
 
 def _usage_of(reported: Any) -> Usage | None:
     """The tokens of a request; there is no output that could be unknown."""
-    if not isinstance(reported, dict):
-        return None
-    sent, total = (reported.get(name) for name in ("prompt_tokens", "total_tokens"))
-    sent = sent if isinstance(sent, int) else total
-    return Usage(input_tokens=sent, output_tokens=0) if isinstance(sent, int) else None
+    counts = read_usage(reported)
+    sent = None if counts is None else counts.total_tokens if counts.input_tokens is None else counts.input_tokens
+    return None if sent is None else Usage(input_tokens=sent, output_tokens=0)

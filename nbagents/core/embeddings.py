@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from nbagents import loop as loops
 from nbagents.core.arguments import exact_arguments
@@ -29,7 +29,7 @@ _MOST_TOKENS_OF_A_CHARACTER = 2
 """By the estimate."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Embeddings:
     """Vectors of texts, in the order of these: `numpy.array(embeddings)` has shape (texts, dimensions).
 
@@ -57,6 +57,13 @@ class Embeddings:
 
     def __getitem__(self, place: int) -> Sequence[float]:
         return self.vectors[place]
+
+
+@runtime_checkable
+class _Array(Protocol):
+    """An array or a table: what comes out of it one by one is a text only where it has one axis."""
+
+    ndim: int
 
 
 @dataclass(slots=True)
@@ -258,11 +265,17 @@ def _check_lengths(vectors: Sequence[Sequence[float]], wanted: int | None) -> No
 def _as_texts(values: str | Sequence[str]) -> list[str]:
     if isinstance(values, str):
         return [values]
-    unordered = isinstance(values, bytes | Mapping | AbstractSet)
-    texts: list[str] = list(values) if isinstance(values, Iterable) and not unordered else [values]  # type: ignore[list-item]
-    for text in texts:
+    no_row = isinstance(values, bytes | Mapping | AbstractSet) or (isinstance(values, _Array) and values.ndim != 1)
+    if no_row or not isinstance(values, Iterable):
+        raise ConfigurationError(
+            f"values are texts, not {type(values).__name__}.",
+            hint='Pass a string, a list of strings or one column of a table, such as df["text"].',
+        )
+    texts = list(values)
+    for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise ConfigurationError(
-                f"values are texts, not {type(text).__name__}.", hint="Pass a string or a list of strings."
+                f"values are texts, and values[{place}] is of type {type(text).__name__}.",
+                hint='A column with missing values has texts only after df["text"].dropna().',
             )
     return texts

@@ -23,8 +23,9 @@ def wait_before_retry(error: ModelError, *, attempt: int, retries: int, shown: b
     """Return the seconds to wait before the next attempt; None if there is none, and `error` is to be raised.
 
     A server's `x-should-retry` goes before what the status says. The wait is what the server asks for
-    (`retry-after-ms`, or `retry-after` as seconds or as a date), and up to a quarter more at random; else it doubles
-    from half a second up to eight, less up to a quarter. So those that failed together do not come back together.
+    (`retry-after-ms`, or `retry-after` as seconds or as a date), and up to a quarter more at random; else, and where
+    coming at once did not help, it doubles from half a second up to eight, less up to a quarter. So those that failed
+    together do not come back together.
 
     Args:
         error: what the attempt ended with; it gets the number of attempts that were made.
@@ -38,7 +39,7 @@ def wait_before_retry(error: ModelError, *, attempt: int, retries: int, shown: b
     if not retryable or shown or attempt > retries:
         return None
     asked = asked_wait(error.headers)
-    if asked is None:
+    if asked is None or (not asked and attempt > 1):  # all attempts at once would be over in a moment
         longest = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(attempt - 1, 9), _MAX_BACKOFF_SECONDS)
         return longest * (1 - _JITTER * random.random())
     if asked > MAX_WAIT_SECONDS:

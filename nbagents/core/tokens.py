@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sized
 from functools import cache
 from itertools import count
@@ -57,14 +58,15 @@ class TokenCounter:
     """Counts tokens of messages and tools.
 
     Args:
-        counter: a function of yours, such as `tiktoken.get_encoding("o200k_base").encode`; the estimate by default.
+        counter: a function of yours, such as `tiktoken.get_encoding("o200k_base").encode_ordinary`; the estimate by
+            default, and for a text that it refuses with a `ValueError`.
     """
 
     def __init__(self, counter: Counter | None = None) -> None:
         if counter is not None and not callable(counter):
             raise ConfigurationError(
                 f"counter is a function of a text, not {type(counter).__name__}.",
-                hint='Such as tiktoken.get_encoding("o200k_base").encode.',
+                hint='Such as tiktoken.get_encoding("o200k_base").encode_ordinary.',
             )
         self.exact = counter is not None
         self._counter: Counter = counter or estimate_tokens
@@ -76,7 +78,14 @@ class TokenCounter:
         Raises:
             ConfigurationError: the counter returned neither a number nor tokens.
         """
-        found = self._counter(text)
+        try:
+            found = self._counter(text)
+        except ValueError as error:  # `encode` of tiktoken refuses <|endoftext|>, and anybody may have written that
+            warnings.warn(
+                f"counter refused a text, which is estimated: {str(error)[:100]}. Of tiktoken pass encode_ordinary.",
+                stacklevel=2,
+            )
+            found = estimate_tokens(text)
         number = len(found) if isinstance(found, Sized) else found
         if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
             raise ConfigurationError(

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from nbagents import OpenAIEmbeddingClient, SupportsChatGetResponse, SupportsGetEmbeddings
@@ -98,6 +99,25 @@ async def test_no_texts_make_no_request(embedder: RawServer, values: Any) -> Non
     assert (len(made), made.usage, made.cost_usd, embedder.requests) == (0, None, None, [])
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.DataFrame({"text": ["a", "b"]})["text"],
+        pd.Series(["a", "b"], dtype="category"),
+        np.array(["a", "b"]),
+        (letter for letter in "ab"),
+    ],
+)
+async def test_a_column_of_a_table_and_all_that_gives_texts_is_taken(embedder: RawServer, values: Any) -> None:
+    assert len(await client_of(embedder).get_embeddings(values)) == 2
+    assert embedder.requests[0]["input"] == ["a", "b"]
+
+
+async def test_embeddings_can_be_compared(embedder: RawServer) -> None:
+    one, other = [await client_of(embedder).get_embeddings(["a", "b"]) for _ in range(2)]
+    assert (one == one, one == other, len({one, other})) == (True, False, 2)
+
+
 # Bad input
 
 
@@ -108,7 +128,13 @@ async def test_no_texts_make_no_request(embedder: RawServer, values: Any) -> Non
         ("", r"values\[0\] is empty"),
         (["a", "word " * 12_000], r"values\[1\] has about 12,000 tokens; a text may have 8,192"),
         (["鳥" * 11_000], r"values\[0\] has about 11,000 tokens"),
-        ([None], "values are texts"),
+        ([None], r"values\[0\] is of type NoneType"),
+        (None, "values are texts, not NoneType"),
+        (pd.Series(["a", np.nan, "c"]), r"values\[1\] is of type float\. .*dropna"),
+        (pd.Series(["a", pd.NA], dtype="string"), r"values\[1\] is of type NAType"),
+        (pd.DataFrame({"text": ["a", "b"]}), r"not DataFrame\. .*df\["),
+        (np.array("a"), "values are texts, not ndarray"),
+        ({"a": 1}, "values are texts, not dict"),
     ],
 )
 async def test_a_text_that_cannot_be_embedded_is_named_before_any_request(
@@ -264,6 +290,7 @@ def numbered(*vectors: Any) -> list[dict[str, Any]]:
         ({"data": numbered([1.0, 1e300], [1.0, 2.0])}, "no finite numbers"),
         ({"data": numbered(packed([1.0, float("inf")]), packed([1.0, 2.0]))}, "no finite numbers"),
         ({"data": numbered([1.0, None], [1.0, 2.0])}, "no finite numbers"),
+        ({"data": numbered([10**400], [1.0])}, "no vector"),
         ({"data": numbered([], [])}, "no vector"),
         ({"data": numbered([[1.0]], [[2.0]])}, "no vector"),
         ({"data": numbered("?", "?")}, "no vector"),
@@ -284,6 +311,12 @@ async def test_a_reply_that_is_none_says_what_it_is(raw_server: RawServer, reply
         await client_of(raw_server, max_retries=2).get_embeddings(["a", "b"])
     assert len(raw_server.requests) == 1
     assert not caught.value.retryable
+
+
+async def test_counts_that_cannot_be_are_unknown(raw_server: RawServer) -> None:
+    raw_server.reply_with(lambda body: answer_to(body, usage={"prompt_tokens": -5, "total_tokens": True}))
+    made = await client_of(raw_server).get_embeddings("a")
+    assert (made.usage, made.cost_usd) == (None, None)
 
 
 async def test_vectors_of_another_length_than_asked_for_are_an_error(embedder: RawServer) -> None:

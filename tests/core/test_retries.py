@@ -322,6 +322,15 @@ def test_those_that_failed_together_do_not_come_back_together(monkeypatch):
     assert 10 <= min(waits) < max(waits) <= 12.5
 
 
+@pytest.mark.parametrize("header", ["0", "Wed, 21 Oct 2015 07:28:00 GMT"])
+def test_coming_again_at_once_is_tried_once(header, monkeypatch):
+    monkeypatch.setattr(retries, "_FIRST_BACKOFF_SECONDS", 0.5)
+    error = ServerError("busy", headers={"retry-after": header})
+    waits = [wait_before_retry(error, attempt=attempt, retries=9) for attempt in (1, 2, 3)]
+    assert waits[0] == 0
+    assert 0.75 <= waits[1] <= 1.0 < 1.5 <= waits[2] <= 2.0
+
+
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbagents import DataContent, Message, TextContent, estimate_tokens
+from nbagents import (
+    Agent,
+    DataContent,
+    Message,
+    ScriptedChatClient,
+    TextContent,
+    TokenBudgetReducer,
+    estimate_tokens,
+)
 from nbagents.core.content import FunctionCall, FunctionResult
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.tokens import IMAGE_TOKENS, TokenCounter
@@ -71,3 +79,18 @@ def test_a_counter_of_the_users_gives_a_number_or_tokens():
 def test_counters_do_not_see_what_others_have_counted():
     message = Message("user", "one two three")
     assert TokenCounter(lambda text: 1000).message(message) > TokenCounter().message(message)
+
+
+def test_a_text_that_a_counter_refuses_is_estimated():
+    """`tiktoken.Encoding.encode` raises a ValueError for the text of a special token."""
+
+    def encode(text):
+        if "<|endoftext|>" in text:
+            raise ValueError("Encountered text corresponding to disallowed special token '<|endoftext|>'.")
+        return text.split()
+
+    agent = Agent(ScriptedChatClient(["Fine.", "Fine."]), reducer=TokenBudgetReducer(100, counter=encode))
+    session = agent.create_session()
+    with pytest.warns(UserWarning, match="disallowed special token .* encode_ordinary"):
+        agent.run_sync("Say <|endoftext|> twice.", session=session)
+    assert agent.run_sync("And now?", session=session).text == "Fine."
