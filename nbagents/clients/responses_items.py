@@ -58,7 +58,7 @@ class OutputItem:
         self.has_text = False
         self.closed = False
         self._phase: Any = raw.get("phase")
-        self._told: dict[Any, int] = {}
+        self._told: dict[Any, list[str]] = {}
         self._closed_parts: set[Any] = set()
         self._annotations: dict[Any, list[Any]] = {}
         self._announced = False
@@ -80,7 +80,7 @@ class OutputItem:
         """Return the next piece of a part of a message."""
         if not delta:
             return []
-        self._count(part, delta)
+        self._keep(part, delta)
         self.has_text = True
         return [kind(delta)]
 
@@ -114,7 +114,7 @@ class OutputItem:
         if not delta:
             return []
         begins = part not in self._told and bool(self._told)
-        self._count(part, delta)
+        self._keep(part, delta)
         return [ReasoningContent(f"{_PARAGRAPH}{delta}" if begins else delta, self._id_read)]
 
     def think_rest(self, part: Any, whole: Any) -> list[Content]:
@@ -163,11 +163,13 @@ class OutputItem:
             told.append(ReasoningContent("", self._id_read or read_id(raw.get("id")), encrypted))
         return told
 
-    def _count(self, part: Any, delta: Any) -> None:
-        self._told[part] = self._told.get(part, 0) + len(_text(delta))
+    def _keep(self, part: Any, delta: Any) -> None:
+        self._told.setdefault(part, []).append(_text(delta))
 
     def _rest(self, part: Any, whole: Any) -> str:
-        return whole[self._told.get(part, 0) :] if isinstance(whole, str) else ""
+        """What `whole` has more than was told; nothing where it is another text: that cannot be taken back."""
+        told = "".join(self._told.get(part, ()))
+        return whole[len(told) :] if isinstance(whole, str) and whole.startswith(told) else ""
 
 
 def _text(delta: Any) -> str:

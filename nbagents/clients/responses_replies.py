@@ -15,6 +15,7 @@ from nbagents.core.ids import new_id
 from nbagents.core.updates import ChatResponseUpdate
 from nbagents.core.usage import Usage
 
+_UNDER_WAY = ("queued", "in_progress")
 _INCOMPLETE = {"max_output_tokens": "length", "max_tokens": "length", None: "length"}
 _BAD_REQUEST = ("invalid_", "image_", "unsupported_", "empty_image", "failed_to_download", "bio_policy")
 """How the codes of responses begin that failed by what was asked."""
@@ -70,7 +71,7 @@ class ResponseReader:
                 contents = item.say(TextContent, event.get("content_index", 0), event["delta"])
             elif kind in _TERMINAL:
                 self.seen += 1
-                return self._end(event["response"], _TERMINAL[kind], event)
+                return self._end(event["response"], _TERMINAL[kind], event, is_over=kind == "response.completed")
             elif (read := _READERS.get(kind)) is not None:
                 item, contents = read(self, event)
             elif kind is None and isinstance(event.get("output"), list):  # the whole response in an event of its own
@@ -186,11 +187,15 @@ class ResponseReader:
 
     # --- the end
 
-    def _end(self, response: Json, status: str, raw: Any) -> ChatResponseUpdate | None:
-        """Take the whole response; return the first of the increments that it adds, and leave the others."""
+    def _end(self, response: Json, status: str, raw: Any, *, is_over: bool = False) -> ChatResponseUpdate | None:
+        """Take the whole response; return the first of the increments that it adds, and leave the others.
+
+        Its own status counts, unless it `is_over`, so complete, and the server has not written that down.
+        """
         self.ended = True
         self._note(response)
-        status = response.get("status") or status
+        if not (is_over and response.get("status") in _UNDER_WAY):
+            status = response.get("status") or status
         usage = read_usage(response.get("usage"))
         counted: list[Content] = [UsageContent(usage)] if usage is not None else []
         if status not in ("completed", "incomplete"):
@@ -256,7 +261,7 @@ def _failure(response: Json, status: str) -> Any:
         return {**reported, "type": "invalid_request_error"} if code.startswith(_BAD_REQUEST) else dict(reported)
     if status == "cancelled":
         return {"code": "cancelled", "message": "The response was cancelled at the service."}
-    if status in ("queued", "in_progress"):
+    if status in _UNDER_WAY:
         return {"code": "unfinished", "message": f"The service answers in the background: the response is {status!r}."}
     return reported or {"message": f"The response ended as {status!r}."}
 

@@ -176,3 +176,50 @@ async def test_characters_cut_at_network_boundaries_stay_whole(raw_server: RawSe
     whole = response(said("żółw 鳥🐙"), called("c1", "look", {"city": "東京"}))
     answer = await reply(raw_server, *wire.stream(whole), split=1)
     assert contents(answer) == [TextContent("żółw 鳥🐙"), FunctionCall("c1", "look", {"city": "東京"})]
+
+
+# --- the end says something else
+
+
+def ended_with(*items: wire.Item, done: bool) -> list[wire.Event]:
+    """A stream of a text and a call whose end, or that of its items, says `items` instead."""
+    spoken = [said("Hello Ada.", id="m1"), called("c1", "add", {"a": 1}, id="fc_1")]
+    events = [one for place, item in enumerate(spoken) for one in wire.item_events(place, item)]
+    events = without(events, "output_item.done", "output_text.done", "content_part.done", "arguments.done")
+    ends = [event("response.output_item.done", output_index=place, item=item) for place, item in enumerate(items)]
+    return [*wire.opening(), *events, *(ends if done else ()), wire.ending(response(*items))]
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["of the items", "of the response"])
+async def test_an_end_that_says_something_else_is_glued_to_nothing(raw_server: RawServer, done: bool) -> None:
+    other = [said("Good morning, Ada.", id="m1"), called("c1", "add", {"a": 2, "b": 3}, id="fc_1")]
+    answer = await reply(raw_server, *ended_with(*other, done=done))
+    assert contents(answer) == [TextContent("Hello Ada."), FunctionCall("c1", "add", {"a": 1})]
+
+
+async def test_an_end_that_has_more_brings_the_rest(raw_server: RawServer) -> None:
+    longer = [said("Hello Ada. Bye.", id="m1"), called("c1", "add", {"a": 1}, id="fc_1"), LOOK]
+    answer = await reply(raw_server, *ended_with(*longer, done=False))
+    assert answer.text == "Hello Ada. Bye."
+    assert [call.name for message in answer.messages for call in message.calls] == ["add", "look"]
+
+
+async def test_an_end_that_has_less_takes_nothing_back(raw_server: RawServer) -> None:
+    answer = await reply(raw_server, *ended_with(said("Hello", id="m1"), done=False))
+    assert contents(answer) == [TextContent("Hello Ada."), FunctionCall("c1", "add", {"a": 1})]
+
+
+async def test_what_comes_after_the_end_is_not_read(raw_server: RawServer) -> None:
+    events = wire.stream(response(said("Hello.")))
+    more = [*wire.item_events(1, said("More.", id="m2")), wire.ending(response(status="failed"))]
+    assert (await reply(raw_server, *events, *more)).text == "Hello."
+
+
+@pytest.mark.parametrize("status", ["in_progress", "queued", None])
+async def test_a_response_that_was_not_updated_at_its_end_is_whole_all_the_same(
+    raw_server: RawServer, status: str | None
+) -> None:
+    whole = response(said("Hello."))
+    events = [*wire.stream(whole)[:-1], event("response.completed", response={**whole, "status": status})]
+    answer = await reply(raw_server, *events)
+    assert (answer.text, answer.finish_reason) == ("Hello.", "stop")
