@@ -22,7 +22,7 @@ from nbagents.core.errors import (
     RateLimitError,
     ServerError,
 )
-from nbagents.core.secrets import redact_exception
+from nbagents.core.secrets import errors_shown_with, redact_exception
 
 _SERVER_TEXT_SHOWN = 300
 _BODY_KEPT = 2_000
@@ -239,13 +239,6 @@ def _without_keys(text: str) -> str:
 
 def _make_harmless(error: BaseException) -> None:
     redact_exception(error)
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        current = waiting.pop()
-        if current is None or id(current) in seen:
-            continue
-        seen.add(id(current))
-        current.__traceback__ = None
-        current.args = tuple(_without_keys(a) if isinstance(a, str) else a for a in current.args)
-        waiting += [current.__cause__, current.__context__]
+    for one in errors_shown_with(error):
+        one.__traceback__ = None
+        one.args = tuple(_without_keys(a) if isinstance(a, str) else a for a in one.args)

@@ -240,6 +240,17 @@ def _mask_shortened(text: str) -> str:
 
 def redact_exception(error: BaseException) -> BaseException:
     """Mask the texts that `error`, its causes and its parts carry, in place: a chained traceback prints them."""
+    for one in errors_shown_with(error):
+        of_system = _TEXTS_OF_OS_ERRORS if isinstance(one, OSError) else ()
+        for name in ("args", *of_system, *getattr(one, "__dict__", ())):
+            value = getattr(one, name, None)
+            if (safe := _without_secrets(value)) is not value:
+                _put(one, name, safe)
+    return error
+
+
+def errors_shown_with(error: BaseException) -> Iterator[BaseException]:
+    """Yield `error` and all that a traceback of it can print: causes, contexts and the parts of groups, each once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -247,15 +258,10 @@ def redact_exception(error: BaseException) -> BaseException:
         if current is None or id(current) in seen:
             continue
         seen.add(id(current))
-        of_system = _TEXTS_OF_OS_ERRORS if isinstance(current, OSError) else ()
-        for name in ("args", *of_system, *getattr(current, "__dict__", ())):
-            value = getattr(current, name, None)
-            if (safe := _without_secrets(value)) is not value:
-                _put(current, name, safe)
         waiting += [current.__cause__, current.__context__]
         if isinstance(current, BaseExceptionGroup):
             waiting += current.exceptions
-    return error
+        yield current
 
 
 _TEXTS_OF_OS_ERRORS = ("strerror", "filename", "filename2")

@@ -73,9 +73,9 @@ def take_free_turn(key: Hashable) -> bool:
 
 def _check_for_circle(key: Hashable, own: frozenset[Turn]) -> None:
     """Follow who waits for whom: from the run that holds `key` to those that its tools wait for, and so on."""
-    todo, seen = [key], set()
-    while todo:
-        turn = current_turn(todo.pop())
+    held, seen = [key], set()
+    while held:
+        turn = current_turn(held.pop())
         if turn in own:
             where = "the session" if turn[0] == key else "a session whose run waits for the one"
             raise ReentrantRunError(
@@ -84,7 +84,7 @@ def _check_for_circle(key: Hashable, own: frozenset[Turn]) -> None:
             )
         if turn not in seen:
             seen.add(turn)
-            todo += _wanted.get(turn, ())
+            held += _wanted.get(turn, ())
 
 
 def current_turn(key: Hashable) -> Turn:
