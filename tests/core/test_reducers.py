@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import itertools
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -181,7 +184,35 @@ def test_counters_that_come_and_go_do_not_take_each_others_counts():
     message = Message("user", "one two three")
     for number in range(200):
         agent = Agent(scripted(), reducer=TokenBudgetReducer(10**6, counter=lambda text, number=number: number))
-        assert agent.reducer.size(message) == number + 4
+        assert agent.reducer.sizes([message]) == [number + 4]
+
+
+def steps_to_cut(rounds):
+    messages = []
+    for number in range(rounds):
+        messages.append(Message("assistant", [FunctionCall(f"c{number}", "look", {})], "helper", f"call{number}"))
+        messages.append(Message("tool", [FunctionResult(f"c{number}", "look", "found")]))
+    agent = Agent(scripted(), reducer=TruncationReducer(rounds * 2 - 2))
+    steps = itertools.count()
+    sys.setprofile(lambda frame, event, argument: event == "call" and next(steps))
+    try:
+        asyncio.run(agent.run(session=AgentSession(state={"messages": messages})))
+    finally:
+        sys.setprofile(None)
+    return next(steps)
+
+
+def test_a_cut_takes_linear_time_also_where_nobody_asks():
+    assert steps_to_cut(1_600) < 2.5 * steps_to_cut(800)
+
+
+def test_what_the_user_says_in_several_messages_is_one_turn():
+    agent = Agent(scripted(), reducer=SlidingWindowReducer(4))
+    session = agent.create_session()
+    for number in range(6):
+        agent.run_sync([Message("user", f"{letter}{number}") for letter in "abc"], session=session)
+    said = [message.text for message in agent.client.requests[-1].messages if message.role == "user"]
+    assert said == [f"{letter}{number}" for number in (2, 3, 4, 5) for letter in "abc"]
 
 
 def test_old_results_are_shortened_and_new_ones_are_whole():

@@ -43,35 +43,37 @@ class CuttingReducer(LimitedReducer):
         """
         cut = remembered_cut(messages, state)
         scale = self.scale(context)
-        fixed = self.fixed(context) + sum(map(self.size, extra))
-        if (fixed + sum(map(self.size, behind(messages, cut)))) * scale <= self.limit:
+        sizes = self.sizes(messages)
+        fixed = self.fixed(context) + sum(self.sizes(extra))
+        if (fixed + sum(sizes[cut:]) + sum(sizes[place] for place in pinned(messages, cut))) * scale <= self.limit:
             return cut
         target = max(math.floor(self.limit * self.keep), 1) / scale
         always = set(pinned(messages, len(messages)))
-        left = fixed + sum(self.size(messages[place]) for place in always)
+        left = fixed + sum(sizes[place] for place in always)
         found = end = len(messages)
+        first = next((place for place, message in enumerate(messages) if message.role == "user"), end)
         about: list[int] = []
         for place in reversed([cut, *(start for start in self.starts(messages) if start > cut)]):
-            left += sum(self.size(messages[index]) for index in range(place, end) if index not in always)
-            if not about or place <= about[-1]:
-                about = question(messages, place)
-            asked = sum(self.size(messages[index]) for index in about if index not in always)
+            left += sum(sizes[index] for index in range(place, end) if index not in always)
+            if place <= first or not about or place <= about[-1]:
+                about = question(messages, place) if place > first else []
+            asked = sum(sizes[index] for index in about if index not in always)
             if left + asked > target and found < len(messages):
                 break
             found = end = place
         return found
 
     @abstractmethod
-    def size(self, message: Message) -> float:
-        """What `message` adds to what the limit is about."""
+    def sizes(self, messages: Sequence[Message]) -> list[int]:
+        """What each message adds to what the limit is about."""
 
     def scale(self, context: ReductionContext) -> float:
         """What sizes are multiplied by."""
         return 1.0
 
-    def fixed(self, context: ReductionContext) -> float:
+    def fixed(self, context: ReductionContext) -> int:
         """What every request has besides the messages."""
-        return 0.0
+        return 0
 
     def starts(self, messages: Sequence[Message]) -> list[int]:
         """Where a request may begin."""
@@ -95,13 +97,13 @@ class TruncationReducer(CuttingReducer):
     def __init__(self, max_messages: int, *, keep: float = DEFAULT_KEEP) -> None:
         super().__init__(max_messages, keep)
 
-    def size(self, message: Message) -> float:
-        """One."""
-        return 1.0
+    def sizes(self, messages: Sequence[Message]) -> list[int]:
+        """One for each."""
+        return [1] * len(messages)
 
 
 class SlidingWindowReducer(CuttingReducer):
-    """Brings the last `max_turns` at most, each from a message of the user on; the turn under way is always whole.
+    """Brings the last `max_turns` at most, each from the first message of the user on; the last one is always whole.
 
     Args:
         max_turns: the limit.
@@ -113,13 +115,13 @@ class SlidingWindowReducer(CuttingReducer):
     def __init__(self, max_turns: int, *, keep: float = DEFAULT_KEEP) -> None:
         super().__init__(max_turns, keep)
 
-    def size(self, message: Message) -> float:
-        """One for a message of the user."""
-        return 1.0 if message.role == "user" else 0.0
+    def sizes(self, messages: Sequence[Message]) -> list[int]:
+        """One where a turn begins."""
+        return [int(_begins_turn(messages, place)) for place in range(len(messages))]
 
     def starts(self, messages: Sequence[Message]) -> list[int]:
         """Where turns begin."""
-        return [place for place, message in enumerate(messages) if message.role == "user"]
+        return [place for place in range(len(messages)) if _begins_turn(messages, place)]
 
 
 class TokenBudgetReducer(CuttingReducer):
@@ -139,17 +141,22 @@ class TokenBudgetReducer(CuttingReducer):
         super().__init__(max_tokens, keep)
         self.counter = TokenCounter(counter)
 
-    def size(self, message: Message) -> float:
-        """Its tokens."""
-        return self.counter.message(message)
+    def sizes(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of each."""
+        return list(map(self.counter.message, messages))
 
     def scale(self, context: ReductionContext) -> float:
         """The correction of the estimate; a counter of the user's is right."""
         return 1.0 if self.counter.exact else context.scale
 
-    def fixed(self, context: ReductionContext) -> float:
+    def fixed(self, context: ReductionContext) -> int:
         """Instructions and tools."""
         return context.fixed(self.counter)
+
+
+def _begins_turn(messages: Sequence[Message], place: int) -> bool:
+    """Whether what the user says begins there; he may say it in several messages."""
+    return messages[place].role == "user" and (place == 0 or messages[place - 1].role != "user")
 
 
 def group_starts(messages: Sequence[Message]) -> list[int]:
