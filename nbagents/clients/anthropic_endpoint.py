@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from nbagents.clients.connections import Package, borrowed_clients, clients_of, factory_clients, host_of
+from nbagents.clients.connections import Opened, Package, borrowed_clients, clients_of, factory_clients, host_of
 from nbagents.clients.endpoints import Endpoint, Secret, checked_url
 from nbagents.core.errors import ConfigurationError
-from nbagents.core.secrets import register_header_secrets, register_secret, register_url_secrets
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -67,11 +66,9 @@ def find_endpoint(
 def _of_client(client: Any) -> Endpoint:
     package = ANTHROPIC.load()
     if isinstance(client, package.AsyncAnthropic):
-        register_secret(client.api_key)
-        register_secret(client.auth_token)
-        register_header_secrets(client.default_headers)
-        register_url_secrets(str(client.base_url))
-        return Endpoint(borrowed_clients(ANTHROPIC, client), host_of(str(client.base_url)), "anthropic")
+        given = Opened(ANTHROPIC, client)
+        given.register_keys()
+        return Endpoint(borrowed_clients(ANTHROPIC, client), given.host, "anthropic")
     if callable(client):
         return Endpoint(factory_clients(ANTHROPIC, client), None, "anthropic")
     raise ConfigurationError(

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.plaincalls import run_in_thread
-from nbagents.core.secrets import register_secret
+from nbagents.core.secrets import register_header_secrets, register_secret, register_url_secrets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,9 +80,11 @@ class Opened:
         object.__setattr__(self, "host", host_of(str(self.client.base_url)))
 
     def register_keys(self) -> None:
-        """Mask its keys from now on; a function may have renewed one."""
+        """Mask from now on its keys, which a function may have renewed, and what is secret of headers and address."""
         for name in self.package.keys:
             register_secret(getattr(self.client, name))
+        register_header_secrets(self.client.default_headers)
+        register_url_secrets(str(self.client.base_url))
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from nbagents.clients.connections import (
     LoopClients,
+    Opened,
     Package,
     borrowed_clients,
     clients_of,
@@ -21,7 +22,7 @@ from nbagents.core.callables import is_async
 from nbagents.core.errors import AuthenticationError, ConfigurationError
 from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.results import error_text
-from nbagents.core.secrets import register_header_secrets, register_secret, register_url_secrets
+from nbagents.core.secrets import register_secret, register_url_secrets
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -195,11 +196,10 @@ def _of_client(client: Any) -> Endpoint:
     import openai
 
     if isinstance(client, openai.AsyncOpenAI):
-        register_secret(client.api_key)
-        register_header_secrets(client.default_headers)
-        register_url_secrets(str(client.base_url))
+        given = Opened(OPENAI, client)
+        given.register_keys()
         azure = isinstance(client, openai.AsyncAzureOpenAI)
-        return Endpoint(borrowed_clients(OPENAI, client), host_of(str(client.base_url)), "azure" if azure else "openai")
+        return Endpoint(borrowed_clients(OPENAI, client), given.host, "azure" if azure else "openai")
     if callable(client):
         return Endpoint(factory_clients(OPENAI, client), None)
     sync = isinstance(client, openai.OpenAI)

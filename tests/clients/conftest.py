@@ -2,6 +2,7 @@
 
 import pytest
 
+from nbagents.core import secrets
 from tests.support.raw_server import RawServer
 
 SHARED = (
@@ -18,6 +19,14 @@ SHARED = (
 )
 
 pytest.register_assert_rewrite(*(f"tests.clients.{name}" for name in SHARED))
+
+
+@pytest.fixture
+def no_known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key is masked that an earlier test has registered."""
+    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_marks", {secrets.MASK})
+    monkeypatch.setattr(secrets, "_environment", {})
 
 
 @pytest.fixture

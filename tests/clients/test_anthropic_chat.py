@@ -104,7 +104,8 @@ def test_making_a_client_imports_no_package_of_a_provider() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-@pytest.mark.parametrize("way", ["argument", "environment", "client", "token", "factory"])
+@pytest.mark.parametrize("way", ["argument", "environment", "client", "token", "factory", "header", "headers variable"])
+@pytest.mark.usefixtures("no_known_secrets")
 @both_modes
 def test_the_key_shows_nowhere(
     raw_server: RawServer, monkeypatch: pytest.MonkeyPatch, way: str, mode: Mode, caplog: Any
@@ -119,9 +120,16 @@ def test_the_key_shows_nowhere(
     elif way == "environment":
         monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
         client = client_on(raw_server)
-    elif way == "factory":  # what a factory makes is the user's to close: without kept connections there is nothing
+    elif way == "headers variable":
+        monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", f"X-Gateway-Token: {KEY}")
+        client = client_on(raw_server)
+    elif way in (
+        "factory",
+        "header",
+    ):  # what a factory makes is the user's to close: without kept connections there is nothing
         http = httpx2.AsyncClient(limits=httpx2.Limits(max_keepalive_connections=0))
-        made = anthropic.AsyncAnthropic(base_url=url, api_key=KEY, http_client=http)
+        secret = {"api_key": KEY} if way == "factory" else {"api_key": "k", "default_headers": {"X-Gateway-Token": KEY}}
+        made = anthropic.AsyncAnthropic(base_url=url, **secret, http_client=http)
         client = AnthropicChatClient("m", client=lambda: made, max_retries=0)
     else:
         name = "api_key" if way == "client" else "auth_token"
