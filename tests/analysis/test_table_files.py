@@ -7,6 +7,8 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -43,6 +45,15 @@ VALUES = {
     "NA": "NA",
     "lines": "a\r\nb\n",
     "cr": "a\rb",
+}
+
+POLARS: dict[str, Callable[[Any], Any]] = {
+    "string": lambda pl: pl.String(),
+    "Int64": lambda pl: pl.Int64(),
+    "Float64": lambda pl: pl.Float64(),
+    "boolean": lambda pl: pl.Boolean(),
+    "category": lambda pl: pl.Categorical(),
+    "datetime64[us, UTC]": lambda pl: pl.Datetime("us", "UTC"),
 }
 
 
@@ -118,7 +129,7 @@ async def test_arrow_has_a_plain_type_for_every_column(table) -> None:
 
 @TABLES
 async def test_arrow_reads_every_value_as_a_stream_of_columns(table) -> None:
-    """As `polars.DataFrame(frame)` reads it, without a word of pandas."""
+    """As DuckDB and others read it, without a word of pandas."""
     with_pyarrow()
     import pyarrow as pa
 
@@ -128,6 +139,22 @@ async def test_arrow_reads_every_value_as_a_stream_of_columns(table) -> None:
     assert list(columns) == list(frame)
     for name, values in columns.items():
         assert values == frame[name].astype(object).where(frame[name].notna(), None).tolist(), name
+
+
+@TABLES
+async def test_polars_reads_every_value(table) -> None:
+    with_pyarrow()
+    require(importlib.util.find_spec("polars") is not None, "polars")
+    import polars as pl
+
+    await runs_of_all_kinds()
+    for frame in (table(), table([])):
+        read = pl.DataFrame(frame)
+        assert read.columns == list(frame)
+        assert read.schema == {name: POLARS[str(dtype)](pl) for name, dtype in frame.dtypes.items()}
+        for name in frame:
+            known = frame[name].astype(object).where(frame[name].notna(), None).tolist()
+            assert read[name].to_list() == known, name
 
 
 async def test_what_pandas_wrote_is_read_too(tmp_path) -> None:
