@@ -21,7 +21,7 @@ from nbagents.clients.openai_threads import (
 )
 from nbagents.clients.responses_replies import ResponseReader
 from nbagents.clients.responses_tools import HostedTools, included
-from nbagents.clients.responses_wire import wire_input, wire_options, wire_tools
+from nbagents.clients.responses_wire import wire_input, wire_options, wire_tools, without_lost_answers
 from nbagents.core import AgentSession, ChatRequest, ChatResponseUpdate
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError
@@ -185,6 +185,8 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
 
     def _body(self, request: ChatRequest, facts: CallFacts) -> dict[str, Any]:
         items = wire_input(request.messages)
+        if request.conversation_id is None:
+            items = without_lost_answers(items)
         body: dict[str, Any] = {
             **wire_options(request.options, host=facts.host, reasoning_summary=self.reasoning_summary),
             "model": facts.model,

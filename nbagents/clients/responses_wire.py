@@ -66,6 +66,24 @@ def wire_input(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return _with_answered(sent) if asked else sent
 
 
+def without_lost_answers(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return `items` without answers to questions of the service that are not among them, or had their answer before.
+
+    Such an answer is refused, where the service has nothing else to go on from.
+    """
+    waiting: set[Any] = set()
+    kept: list[dict[str, Any]] = []
+    for item in items:
+        if item["type"] == "mcp_approval_request":
+            waiting.add(item["id"])
+        elif item["type"] == "mcp_approval_response":
+            if item["approval_request_id"] not in waiting:
+                continue
+            waiting.discard(item["approval_request_id"])
+        kept.append(item)
+    return kept
+
+
 def wire_tools(tools: Sequence[ToolDefinition | HostedTool]) -> list[dict[str, Any]]:
     """Return `tools` as the service takes them: strict wherever that can be, which is its own default."""
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nbagents.core.content import ApprovalRequest, ApprovalResponse, FunctionCall, FunctionResult
 from nbagents.core.errors import SessionError
@@ -93,7 +93,9 @@ def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[Functi
         )
     del run.session.state[PENDING_KEY]
     messages: list[Message] = pending["messages"]
+    to_service = _for_service(messages, answers)
     run.inputs = [*pending.get("inputs", ()), *run.inputs]
+    goes_on = any(not isinstance(content, ApprovalResponse) for m in run.inputs for content in m.contents)
     run.resumed = dict(pending.get("resumed", {}))
     answered = {result.id for message in messages for result in message.results}
     waiting = [c for message in messages for c in message.calls if c.id not in answered]
@@ -106,13 +108,21 @@ def take_up_held_calls(run: RunContext) -> tuple[list[FunctionCall], list[Functi
     refused: list[RunEvent] = []
     for call in waiting:
         answer = _matching(answers.get(call.id), call)
-        if (answer is not None and answer.approved) or (call.id in run.resumed and (answers or not run.inputs)):
+        if (answer is not None and answer.approved) or (call.id in run.resumed and (answers or not goes_on)):
             allowed.append(call)
-        elif answer is None and not run.inputs:
+        elif answer is None and not goes_on:
             held.append(call)
         else:
             refused.append(_refuse(run, call, answer))
+    run.inputs = [*to_service, *run.inputs]
     return allowed, held, refused
+
+
+def _for_service(messages: Sequence[Message], answers: Mapping[str, ApprovalResponse]) -> list[Message]:
+    """The answers to what the service asked beside the calls: they are said to it, after the results of those."""
+    asked = [c.id for message in messages for c in message.contents if isinstance(c, ApprovalRequest)]
+    found = [answers[id] for id in asked if id in answers]
+    return [Message("user", found, message_id=new_id("msg"))] if found else []
 
 
 def _matching(answer: ApprovalResponse | None, call: FunctionCall) -> ApprovalResponse | None:

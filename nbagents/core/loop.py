@@ -155,6 +155,8 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         async with aclosing(_answer_calls(run, allowed, held)) as events:
             async for event in events:
                 yield event
+        for event in ask_for_service(run, reply.messages):
+            yield event
         if run.stop_reason == "approval_required":
             return
 

@@ -187,18 +187,30 @@ def normalize_messages(inputs: AgentRunInputs) -> list[Message]:
 def split_answers(messages: Iterable[Message], *, held: bool) -> tuple[list[ApprovalResponse], list[Message]]:
     """Return the answers to approval requests among `messages`, and what else is in them.
 
-    An answer to the service is a message to it, unless calls are held back here: then one of them is an agent that is
-    asked by its own service.
+    An answer to the service is a message to it, unless calls are held back here: then it may be for an agent among
+    them, which is asked by its own service. The service gets one answer to each request: a denial counts more than an
+    approval.
     """
     answers: list[ApprovalResponse] = []
     others: list[Message] = []
+    messages = list(messages)
+    told: set[str] = set()
+    given = [content for message in messages for content in message.contents if isinstance(content, ApprovalResponse)]
+    denied = {answer.id for answer in given if not answer.approved}
     for message in messages:
-        found = [c for c in message.contents if isinstance(c, ApprovalResponse) and (held or c.service is None)]
-        answers += found
-        if not found:
+        kept: list[Content] = []
+        for content in message.contents:
+            if not isinstance(content, ApprovalResponse):
+                kept.append(content)
+            elif held or content.service is None:
+                answers.append(content)
+            elif content.approved is (content.id not in denied) and content.id not in told:
+                told.add(content.id)
+                kept.append(content)
+        if len(kept) == len(message.contents):
             others.append(message)
-        elif kept := tuple(content for content in message.contents if content not in found):
-            others.append(replace(message, contents=kept))
+        elif kept:
+            others.append(replace(message, contents=tuple(kept)))
     return answers, others
 
 

@@ -19,6 +19,7 @@ from nbagents import (
     SupportsShellTool,
     SupportsWebSearchTool,
     run_log,
+    tool,
     tool_call,
 )
 from nbagents.core import HostedToolCall, HostedToolResult
@@ -94,6 +95,118 @@ async def test_what_the_service_asks_a_person_is_asked_and_answered_as_our_own(
     assert (ASKED in service.requests[1]["input"]) is not stores
     assert len(service.requests[1]["input"]) == (1 if stores else 4)
     assert (await ask(agent, "Bye", mode, session)).text == "Bye."
+
+
+def stored_again(session: AgentSession) -> AgentSession:
+    """The session as another program reads it."""
+    return AgentSession.from_dict(json.loads(json.dumps(session.to_dict())))
+
+
+def answers_sent(service: Service, number: int = -1) -> list[tuple[str, Any]]:
+    """Kind and what is said of each result and answer in a request."""
+    items = service.requests[number]["input"]
+    return [
+        (item["type"], item["output"] if "output" in item else (item["approval_request_id"], item["approve"]))
+        for item in items
+        if item["type"] in ("function_call_output", "mcp_approval_response")
+    ]
+
+
+@both_modes
+@pytest.mark.parametrize("stores", [True, False])
+async def test_calls_beside_a_question_are_run_and_the_person_is_asked(
+    service: Service, mode: Mode, stores: bool
+) -> None:
+    other = {**ASKED, "id": "mcpr_2"}
+    service.say("Hm.", ASKED, called("c1", "add", {"a": 1}), other).say(REMOVED, said("Done.", id="m2")).say("Bye.")
+    agent = service.agent(add, client={"stores_by_default": stores})
+    session = agent.create_session()
+    asked = await ask(agent, "Add, and remove x", mode, session)
+    assert (asked.stop_reason, len(service.requests)) == ("approval_required", 1)
+    assert [result.result for message in asked.messages for result in message.results] == ["11"]
+    assert [e.payload["id"] for e in run_log().get(asked.run_id).named("approval.requested")] == ["mcpr_1", "mcpr_2"]
+    session = stored_again(session)
+    first, second = asked.approvals
+    done = await ask(agent, [first.approve(), second.deny()], mode, session)
+    assert (done.text, done.stop_reason, done.warnings) == ("Done.", "completed", [])
+    assert answers_sent(service) == [
+        ("function_call_output", "11"),
+        ("mcp_approval_response", ("mcpr_1", True)),
+        ("mcp_approval_response", ("mcpr_2", False)),
+    ]
+    assert (await ask(agent, "Bye", mode, stored_again(session))).text == "Bye."
+
+
+@both_modes
+@pytest.mark.parametrize("stores", [True, False])
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_question_of_the_service_beside_one_of_ours_is_answered_too(
+    service: Service, mode: Mode, stores: bool, together: bool
+) -> None:
+    service.say(ASKED, called("c1", "drop", {"x": 1})).say(REMOVED, said("Done.", id="m2"))
+
+    @tool(approval="always")
+    def drop(x: int) -> str:
+        """Drop something."""
+        return f"dropped {x}"
+
+    agent = service.agent(drop, client={"stores_by_default": stores})
+    session = agent.create_session()
+    asked = await ask(agent, "Drop 1, and remove x", mode, session)
+    assert [request.service for request in asked.approvals] == ["files", None]
+    assert len(run_log().get(asked.run_id).named("approval.requested")) == 2
+    session = stored_again(session)
+    answers = [request.approve() for request in asked.approvals]
+    if not together:
+        waits = await ask(agent, answers[:1], mode, session)
+        assert (waits.stop_reason, len(service.requests)) == ("approval_required", 1)
+        session = stored_again(session)
+    done = await ask(agent, answers if together else answers[1:], mode, session)
+    assert (done.text, done.stop_reason, done.warnings) == ("Done.", "completed", [])
+    assert answers_sent(service) == [
+        ("function_call_output", "dropped 1"),
+        ("mcp_approval_response", ("mcpr_1", True)),
+    ]
+
+
+@both_modes
+@pytest.mark.parametrize("stores", [True, False])
+async def test_a_denial_counts_more_than_an_approval_for_the_service_too(
+    service: Service, mode: Mode, stores: bool
+) -> None:
+    service.say(ASKED).say("Not then.").say("Bye.")
+    agent = service.agent(client={"stores_by_default": stores})
+    session = agent.create_session()
+    (request,) = (await ask(agent, "Remove x", mode, session)).approvals
+    await ask(agent, [request.approve(), request.deny(), request.approve()], mode, session)
+    assert answers_sent(service) == [("mcp_approval_response", ("mcpr_1", False))]
+
+
+@both_modes
+async def test_an_answer_that_is_played_again_does_not_go_out_again(service: Service, mode: Mode) -> None:
+    service.say(ASKED).say("Not then.").say("As I said.")
+    agent = service.agent(client={"stores_by_default": False})
+    session = agent.create_session()
+    (request,) = (await ask(agent, "Remove x", mode, session)).approvals
+    await ask(agent, request.deny(), mode, session)
+    assert (await ask(agent, [request.approve(), "Do it"], mode, session)).text == "As I said."
+    assert answers_sent(service) == [("mcp_approval_response", ("mcpr_1", False))]
+
+
+@both_modes
+async def test_an_answer_whose_question_is_out_of_sight_does_not_go_out(service: Service, mode: Mode) -> None:
+    """A reducer may have left out the question."""
+    service.say(ASKED).say(REMOVED, said("Done.", id="m2")).say("Bye.")
+    agent = service.agent(client={"stores_by_default": False})
+    session = agent.create_session()
+    (request,) = (await ask(agent, "Remove x", mode, session)).approvals
+    await ask(agent, request.approve(), mode, session)
+    (stored,) = [place for place, m in enumerate(await agent.thread(session).get_messages()) if ASKED["id"] in repr(m)][
+        1:
+    ]
+    history = (await agent.thread(session).get_messages())[stored:]
+    assert (await ask(agent, [*history, "Bye"], mode)).text == "Bye."
+    assert answers_sent(service) == []
 
 
 @both_modes
