@@ -115,9 +115,7 @@ class TokenCounter:
         if isinstance(content, TextContent | RefusalContent):
             return self.text(content.text)
         if isinstance(content, FunctionCall):
-            arguments = content.arguments
-            text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-            return _CALL_TOKENS + self.text(f"{content.name} {text}")
+            return _CALL_TOKENS + self.text(f"{content.name} {arguments_as_text(content)}")
         if isinstance(content, FunctionResult):
             return self.text(content.result) + sum(map(self._content, content.items))
         if isinstance(content, DataContent):
@@ -129,6 +127,12 @@ class TokenCounter:
     def _file(self, content: DataContent) -> int:
         size = len(content.uri) if content.uri.startswith("data:") else 0
         return max(size // _BYTES_OF_A_FILE, _BYTES_OF_A_FILE)
+
+
+def arguments_as_text(call: FunctionCall) -> str:
+    """Return the arguments of `call` as a model has written them, or nearly so."""
+    given = call.arguments
+    return given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False, default=str)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 from nbagents.core.content import DataContent, FunctionCall, FunctionResult, TextContent
@@ -19,7 +18,7 @@ from nbagents.core.reducers.cutting import (
     remember_cut,
     remembered_cut,
 )
-from nbagents.core.tokens import Counter, estimate_tokens
+from nbagents.core.tokens import Counter, arguments_as_text, estimate_tokens
 
 INSTRUCTIONS = (
     "You sum up the beginning of a conversation for the one who goes on with it. Keep names, numbers, decisions, what "
@@ -175,9 +174,7 @@ def _told(message: Message) -> str:
         if isinstance(content, TextContent):
             lines.append(content.text)
         elif isinstance(content, FunctionCall):
-            arguments = content.arguments
-            given = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-            lines.append(f"[calls {content.name} with {given}]")
+            lines.append(f"[calls {content.name} with {arguments_as_text(content)}]")
         elif isinstance(content, FunctionResult):
             lines.append(f"[result of {content.name}: {content.result[:_LONG_RESULT]}]")
         elif isinstance(content, DataContent):
