@@ -171,7 +171,7 @@ class Tree:
 
 def _decoded(content: bytes, name: str | None) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _refusal("it is not UTF-8.", name, line) from error

@@ -234,6 +234,7 @@ outputs:
     properties:
       name: {}
       born: {type: integer, nullable: true}
+      mood: {enum: [good, bad], nullable: true, required: false}
 """
     answer = {"summary": "s", "score": 3, "author": {"name": "Ada", "born": None}}
     agent = AgentRegistry.create_from_yaml(text, client=scripted(json.dumps(answer)))
@@ -242,7 +243,11 @@ outputs:
     assert schema["required"] == ["summary", "score", "author"]
     assert schema["properties"]["author"] == {
         "type": "object",
-        "properties": {"name": {"type": "string"}, "born": {"type": ["integer", "null"]}},
+        "properties": {
+            "name": {"type": "string"},
+            "born": {"type": ["integer", "null"]},
+            "mood": {"type": ["string", "null"], "enum": ["good", "bad", None]},
+        },
         "required": ["name", "born"],
         "additionalProperties": False,
     }
