@@ -39,7 +39,7 @@ class RateLimits:
 
     Args:
         max_concurrency: requests at once, from the first byte that is sent to the last that is read: a stream holds its
-            place until it is read to its end, or left.
+            place until it is read to its end, or left; what is asked between two pieces of it needs one more.
         requests_per_minute: requests that begin within any 60 seconds, failed ones included.
         tokens_per_minute: tokens of input and output within any 60 seconds. What a request will use is estimated before
             (`estimate_tokens` of what is sent, and `max_tokens` where that is set) and corrected by the usage that is
