@@ -11,7 +11,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -28,26 +28,16 @@ from nbagents.core.errors import (
     ServerError,
 )
 from tests.clients.asking import Mode, ask, both_modes, fails
-from tests.clients.endpoints import LONG, Ability, Endpoint, Fail, Say
+from tests.clients.endpoints import LONG, Endpoint, Fail, Say
+from tests.clients.marking import needs
 from tests.clients.talks import Talk, both, said, until
+from tests.clients.tool_contract import ToolCallContract
 
-F = TypeVar("F", bound=Callable[..., Any])
 UNICODE = "żółw 鳥🐙 \u202eabc\u0301"
 PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 
 
-def needs(*abilities: Ability) -> Callable[[F], F]:
-    """Mark a test that only clients with these abilities can pass."""
-    assert set(abilities) <= set(get_args(Ability))
-
-    def mark(test: F) -> F:
-        test.needs = frozenset(abilities)  # type: ignore[attr-defined]
-        return test
-
-    return mark
-
-
-class ChatClientContract:
+class ChatClientContract(ToolCallContract):
     """Tests of `endpoint`. A test module subclasses it and gives the fixture."""
 
     async def test_a_text_is_the_reply(self, endpoint: Endpoint) -> None:
