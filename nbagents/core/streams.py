@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
-from types import AsyncGeneratorType, TracebackType
+from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from nbagents import loop as loops
@@ -243,9 +243,7 @@ class ResponseStream(Generic[U_co, R_co]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _open_hooks(self, hook: Any) -> StreamHooks:
@@ -336,6 +334,12 @@ class ResponseStream(Generic[U_co, R_co]):
             # The bare `aclose()`, no coroutine around it: cancelled before its first step it still ends the source.
             closing: Any = self._iterator.aclose()
             self._closing = asyncio.get_running_loop().create_task(closing)
+            self._closing.add_done_callback(self._closed_behind)
+
+    def _closed_behind(self, closing: asyncio.Task[None]) -> None:
+        """Go on where the consumer was dropped while its next update was under way, as by `anext(aiter(stream))`."""
+        if getattr(self._iterator, "ag_running", False) and not closing.cancelled() and closing.exception():
+            self._ended, self._closing = False, None
 
 
 class Consumer(Generic[U_co]):

@@ -491,6 +491,16 @@ async def test_a_stream_that_nobody_holds_goes_away():
         await settled()
 
 
+async def test_updates_may_be_asked_for_one_by_one_without_holding_the_iterator():
+    """C93: a client that waits for the network waits within the update that was asked for."""
+    unhandled = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+    stream = Agent(ScriptedChatClient(["one two three"], delay=0.001)).run("q", stream=True)
+    assert [(await anext(aiter(stream))).text for _ in range(2)] == ["one ", "two "]
+    assert (await stream.get_final_response()).text == "one two three"
+    assert unhandled == []
+
+
 async def test_the_end_of_async_with_ends_the_source():
     source = Source("a", "b")
     async with source.stream() as stream:
