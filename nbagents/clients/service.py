@@ -187,6 +187,7 @@ class ModelClient(ServiceClient, BaseChatClient, Generic[R]):
             if ("json" in kind or "html" in kind) and not is_stream(await stream.response.aread()):
                 for update in call.read_whole(stream.response.text):
                     yield update
+                self._learn(call)
                 return
             async with aclosing(pieces_of(stream)) as pieces:
                 async for piece in pieces:

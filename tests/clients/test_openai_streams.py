@@ -256,6 +256,13 @@ async def test_replay_of_reasoning_is_automatic_and_can_be_switched(
     assert last_messages(server)[1].get("reasoning_content") == ("hm" if goes_back else None)
 
 
+async def test_reasoning_of_a_whole_reply_to_a_request_for_a_stream_goes_back_too(server: RawServer) -> None:
+    """C40"""
+    server.reply_json(message(None, [("c1", "now", "{}")], reasoning_content="hm")).reply_text("Noon")
+    assert (await ask(agent_on(server, Recorder()), "Go", "streamed")).text == "Noon"
+    assert last_messages(server)[1].get("reasoning_content") == "hm"
+
+
 class Answer(BaseModel):
     number: int
 
