@@ -74,7 +74,7 @@ class FileHistoryProvider(HistoryProvider):
 
     def path_of(self, session: AgentSession) -> Path:
         """Return the file of `session`: its id, with `%` and two digits for each byte that file systems may confuse."""
-        return self.folder / f"{_file_name(session.session_id)}.jsonl"
+        return self.folder / f"{file_name_of(session.session_id)}.jsonl"
 
     def storage_key(self, session: AgentSession) -> Hashable:
         """The file: providers of the same folder share it."""
@@ -116,8 +116,8 @@ class FileHistoryProvider(HistoryProvider):
         await run_in_thread(partial(_remove, self.path_of(session)))
 
 
-def _file_name(session_id: str) -> str:
-    """Return `session_id` as a name that is its own in every file system, whatever is in the id."""
+def file_name_of(session_id: str) -> str:
+    """Return `session_id`, or another id, as a name that is its own in every file system, whatever is in the id."""
     name = re.sub(r"[^a-z0-9_-]", _escaped, session_id)
     if _RESERVED.fullmatch(name):
         name = f"%{ord(name[0]):02x}{name[1:]}"

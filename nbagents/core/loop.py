@@ -57,10 +57,9 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         raise run.error from run.error.__cause__
     try:
         try:
-            yield run.begin()
-            before = await in_time(run.deadline, run.thread.begin_turn())
-            run.transcript = balanced(before) if run.thread.stores_locally else before
-            run.history = len(run.transcript)
+            async with aclosing(_begin(run)) as events:
+                async for event in events:
+                    yield event
             for provider in run.agent.context_providers:
                 await in_time(run.deadline, provider.before_run(run))
                 run.entered.append(provider)
@@ -91,6 +90,25 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         heartbeat.release()
 
 
+async def _begin(run: RunContext) -> AsyncGenerator[RunEvent, None]:
+    """Open the log and read what was said before; a durable run is on disk before anybody hears of it."""
+    started, journal = run.begin(), run.journal
+    if journal is None:
+        yield started
+    try:
+        before = await in_time(run.deadline, run.thread.begin_turn())
+        if journal is not None:
+            before = await journal.begin(run, before)
+    except Exception:
+        if journal is not None:
+            yield started
+        raise
+    run.transcript = balanced(before) if run.thread.stores_locally else before
+    run.history = len(run.transcript)
+    if journal is not None:
+        yield started
+
+
 async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
     """Go back and forth between model and tools until there is an answer, or a reason to stop."""
     if has_held_calls(run):
@@ -112,6 +130,8 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         run.warnings.append("The model was not asked: there are no messages, no history and no instructions.")
         return
     while True:
+        if run.journal is not None:
+            run.journal.before_reply(run)
         if run.reduction is not None:
             for event in await in_time(run.deadline, run.reduction.reduce(run)):
                 yield event

@@ -15,9 +15,11 @@ from nbagents.core.errors import ModelError
 from nbagents.core.events import RunEvent
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
+from nbagents.core.journal import KeptReply
 from nbagents.core.messages import Message
 from nbagents.core.middleware import ChatContext, reply_through
 from nbagents.core.options import TOOL_OPTIONS
+from nbagents.core.responses import ChatResponse
 from nbagents.core.retries import wait_before_retry
 from nbagents.core.run import RunContext, describe_error
 from nbagents.core.runlog import entered
@@ -27,6 +29,7 @@ from nbagents.core.updates import AgentResponseUpdate, ChatResponseUpdate
 
 BREATH_SECONDS = 0.010
 """A source without pauses lets the event loop run others this often."""
+_KEPT_FACTS = ("latency_s", "ttft_s", "n_deltas", "first_delta_at", "last_delta_at", "replayed")
 
 
 @dataclass(slots=True, eq=False)
@@ -118,8 +121,9 @@ def _answers_calls(run: RunContext) -> bool:
 async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> AsyncGenerator[RunEvent, None]:
     call = _ModelCall(run, attempt)
     yield run.event("llm.requested", call.facts())
-    source = reply_of(run.agent.client, request)
-    if run.middleware.chat:
+    kept = run.journal.next_reply() if run.journal is not None else None
+    source = reply_of(run.agent.client, request) if kept is None else kept.updates()
+    if kept is None and run.middleware.chat:
         context = ChatContext(run, request)
         source = reply_through(run.middleware.chat, context, lambda: reply_of(run.agent.client, context.request))
     if run.record.observer is not None:
@@ -135,11 +139,28 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
                 if (now := time.perf_counter()) - breathed > BREATH_SECONDS:
                     await asyncio.sleep(0)
                     breathed = now
-        check_complete(call.folder)
+        folder = call.folder
+        check_complete(folder)
     except BaseException as error:
         call.fail(error)
         raise
-    yield call.succeed()
+    event = call.succeed()
+    if kept is not None:
+        event.payload.update(kept.facts)
+    elif run.journal is not None:
+        await _keep(run, folder, event)
+    yield event
+
+
+async def _keep(run: RunContext, folder: UpdateFolder, event: RunEvent) -> None:
+    """Have the reply on disk before anybody hears of it."""
+    assert run.journal is not None
+    assert run.reply is not None
+    run.reply.messages = [run.signed(message) for message in run.reply.messages]
+    response = ChatResponse.from_folder(folder)
+    response.messages = run.reply.messages
+    facts = {name: event.payload[name] for name in _KEPT_FACTS}
+    await run.journal.keep_reply(run, KeptReply(response, facts))
 
 
 class _ModelCall:

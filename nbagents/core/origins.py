@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nbagents.core.journal import RunJournal
     from nbagents.core.run import RunContext
 
 
@@ -22,6 +23,7 @@ class RunOrigin:
         metadata: what the run has in its `metadata` and its log says.
         deps: what its tools find as `ToolContext.deps`.
         plain: ask the endpoint for plain replies, although the events of the run are read as they come.
+        journal: what keeps the steps of the run on disk.
         run: the run, once it is prepared.
     """
 
@@ -30,6 +32,7 @@ class RunOrigin:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     deps: Any = None
     plain: bool = False
+    journal: RunJournal | None = None
     run: RunContext | None = None
 
 
@@ -56,5 +59,6 @@ def with_origin(run: RunContext) -> RunContext:
     origin.run = run
     run.run_id, run.parent_run_id, run.deps = origin.run_id, origin.parent_run_id, origin.deps
     run.metadata.update(origin.metadata)
+    run.journal = origin.journal
     run.stream = run.stream and not origin.plain
     return run

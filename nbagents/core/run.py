@@ -34,6 +34,7 @@ from nbagents.core.usage import Usage, total_usage, usage_complete
 
 if TYPE_CHECKING:
     from nbagents.core.agent import Agent
+    from nbagents.core.journal import RunJournal
     from nbagents.core.middleware import MiddlewareChain
     from nbagents.core.modelcalls import Reply
     from nbagents.core.providers import ContextProvider
@@ -97,6 +98,7 @@ class RunContext:
         parent_call_id: our id of the call of `parent` for which this one began.
         tags: what the caller called runs like this one, and their parents.
         open_calls: calls that are not all answered yet, with the answers so far in `results`.
+        journal: what keeps the steps of the run on disk, where it can be taken up again.
     """
 
     agent: Agent
@@ -154,6 +156,7 @@ class RunContext:
     error: BaseException | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     deps: Any = None
+    journal: RunJournal | None = None
     parent_run_id: str | None = None
     parent_call_id: str | None = field(default_factory=current_call.get)
     tags: Mapping[str, TagValue] = field(default_factory=current_tags)
@@ -224,8 +227,6 @@ class RunContext:
             shown: its contents have gone out as updates already; if not, the event is their update.
         """
         message = (own_message if is_input else attributed)(message, **self._signature())
-        if self.reduction is not None:
-            message = self.reduction.stamped(message)
         self.transcript.append(message)
         self.unstored.append(message)
         if not is_input:
@@ -318,10 +319,14 @@ class RunContext:
         """Store what is not stored yet, together."""
         if self.unstored:
             messages, self.unstored = self.unstored, []
+            if self.journal is not None and not (messages := self.journal.not_stored(messages)):
+                return
             saving = self._store(messages)
             await (uninterrupted(saving) if self.thread.waits or self.entered else saving)
 
     async def _store(self, messages: Sequence[Message]) -> None:
+        if self.reduction is not None:
+            messages = self.reduction.stamped(messages)
         await self.thread.store(messages)
         for provider in self.entered:
             try:

@@ -16,6 +16,7 @@ from nbagents.core.content import FunctionCall, FunctionResult
 from nbagents.core.deadlines import in_time
 from nbagents.core.errors import BudgetExceededError, ToolError
 from nbagents.core.events import RunEvent
+from nbagents.core.journal import KeptResult
 from nbagents.core.messages import own_values
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.plaincalls import run_in_thread, stays_here
@@ -40,6 +41,11 @@ class _Done:
     status: str
     error: BaseException | None = None
 
+    def kept(self) -> KeptResult:
+        """What is kept of it on disk."""
+        error_type = None if self.error is None else type(self.error).__name__
+        return KeptResult(self.result, self.status, self.duration_s, error_type)
+
 
 @dataclass(slots=True, eq=False)
 class _Emitted:
@@ -61,11 +67,20 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
     for call in calls:
         yield run.event("tool.called", {**run.call_facts(call), "params": call.arguments})
     context = _context_of_tools(run)
+    kept = _kept_results(run, calls)
+    for call, found in kept:
+        for artifact in found.artifacts:
+            yield run.event("artifact.emitted", {**run.call_facts(call), **artifact})
+        event = _finished(run, _taken_up(run, call, found))
+        event.payload.update({"error_type": found.error_type} if found.error_type else {})
+        yield event
+    answered = {call.id for call, _ in kept}
     tasks = [
         asyncio.create_task(
             _answer(run, call, reports), context=_context_of(call, run, context), name=f"tool {call.name}"
         )
         for call in calls
+        if call.id not in answered
     ]
     left = len(tasks)
     try:
@@ -78,6 +93,8 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
             if report.status == "held":
                 continue
             run.results[report.call.id] = report.result
+            if run.journal is not None and not _ends_the_run(report.error):
+                await run.journal.keep_result(run, report.call, report.kept())
             event = _finished(run, report)
             yield event
             if _ends_the_run(report.error):
@@ -86,6 +103,18 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _kept_results(run: RunContext, calls: Sequence[FunctionCall]) -> list[tuple[FunctionCall, KeptResult]]:
+    """The calls that had been answered when the run was interrupted."""
+    if run.journal is None:
+        return []
+    return [(call, found) for call in calls if (found := run.journal.result_of(call)) is not None]
+
+
+def _taken_up(run: RunContext, call: FunctionCall, kept: KeptResult) -> _Done:
+    run.results[call.id] = kept.result
+    return _Done(call, kept.result, kept.duration_s or 0.0, kept.status)
 
 
 def unanswered(call: FunctionCall, text: str) -> FunctionResult:

@@ -20,6 +20,7 @@ from nbagents.core.runlog import RunRecord
 from nbagents.core.streams import Consumer, ResponseStream
 from nbagents.core.tagging import current_tags
 from nbagents.runtime.chunks import RunStreamChunk
+from nbagents.runtime.durable import DurableRun
 from nbagents.runtime.events import EventBus, RuntimeEvent
 from nbagents.runtime.payloads import CHUNKS, RunStreamChunkKind
 from nbagents.runtime.recent import RecentChunks
@@ -45,6 +46,7 @@ class LiveRun:
         plain: ask the endpoint for plain replies.
         on_begun: called when the first chunk is asked for.
         on_ended: called when the run has ended.
+        journal: gives what keeps the run of this id on disk, if it is durable.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class LiveRun:
         plain: bool,
         on_begun: Callable[[LiveRun], None],
         on_ended: Callable[[LiveRun], None],
+        journal: Callable[[str], DurableRun | None],
     ) -> None:
         self.run_id = request.run_id or new_id("run")
         self.agent_id = request.agent_id
@@ -67,7 +70,15 @@ class LiveRun:
         self._bus = bus
         self._on_begun, self._on_ended = on_begun, on_ended
         self._tags = dict(current_tags())
-        self._origin = RunOrigin(self.run_id, request.parent_run_id, dict(request.metadata), request.deps, plain=plain)
+        self._journal = journal(self.run_id)
+        self._origin = RunOrigin(
+            self.run_id,
+            request.parent_run_id,
+            dict(request.metadata),
+            request.deps,
+            plain=plain,
+            journal=self._journal,
+        )
         self._stream: ResponseStream[Any, Any] | None = None
         self._refusal: NBAgentsError | None = None
         try:
@@ -170,6 +181,8 @@ class LiveRun:
         return self.result
 
     def _take_id(self) -> NBAgentsError | None:
+        if self._journal is not None and self._journal.is_taken:
+            return self._journal.duplicate()
         with _taking_ids:
             if self.run_id not in _taken_ids and run_log().get(self.run_id) is None:
                 _taken_ids.add(self.run_id)
@@ -221,6 +234,8 @@ class LiveRun:
 
     def _end(self, result: RunResult) -> None:
         self.result = result
+        if self._journal is not None and self.session is not None:
+            self._journal.end(self.session, result)
         self._last = self.recent.next_chunk(RunStreamChunkKind.RUN_FINISHED, {}, time.time(), result)
         self._on_ended(self)
 

@@ -19,7 +19,9 @@ from nbagents.core.errors import ConfigurationError, RunCancelledError
 from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.streams import SyncResponseStream
 from nbagents.runtime.chunks import RunStreamChunk
+from nbagents.runtime.durable import DurableRun, DurableRuns, ended_stream, request_of
 from nbagents.runtime.events import EventBus, Handler, RuntimeEvent
+from nbagents.runtime.journals import JournalFile, still_going
 from nbagents.runtime.live import LiveRun
 from nbagents.runtime.recent import KEPT_RUNS, RecentChunks
 from nbagents.runtime.requests import RunRequest
@@ -42,6 +44,9 @@ class Runtime:
     Args:
         agents: the agents, each with an id of its own.
         max_sessions: how many sessions are remembered; the one that was not used for the longest time is forgotten.
+        durable: a folder in which each run is a file, with every reply of the model and every result of a tool on disk
+            before the next step begins: `resume` goes on with a run whose process has died. Not by default. The files
+            hold what was said, as histories do.
 
     Attributes:
         events: the event bus, for those who look on.
@@ -57,9 +62,16 @@ class Runtime:
     """
 
     @exact_arguments()
-    def __init__(self, agents: Iterable[Agent], *, max_sessions: int = MAX_SESSIONS) -> None:
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        *,
+        max_sessions: int = MAX_SESSIONS,
+        durable: str | os.PathLike[str] | None = None,
+    ) -> None:
         if isinstance(max_sessions, bool) or not isinstance(max_sessions, int) or max_sessions < 1:
             raise ConfigurationError(f"max_sessions is a whole number from 1, not {max_sessions!r}.")
+        self._durable = DurableRuns(durable) if durable is not None else None
         self._agents = _by_id(agents)
         self._closed = False
         self.events = EventBus()
@@ -70,11 +82,18 @@ class Runtime:
 
     @classmethod
     @exact_arguments(SpecSettings)
-    def from_config(cls, path: str | os.PathLike[str], **settings: Unpack[SpecSettings]) -> Self:
+    def from_config(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        durable: str | os.PathLike[str] | None = None,
+        **settings: Unpack[SpecSettings],
+    ) -> Self:
         """Return a runtime with the agents of a file, YAML or JSON; `reload()` reads it again.
 
         Args:
             path: the file: several `agents`, with `runtime`, `session`, `events` and `skills` for all of them, or one.
+            durable: as for `Runtime`.
             settings: what the program gives beside it, `tools`, `client`, `settings` and so on, as for
                 `nbagents.spec.AgentRegistry`.
 
@@ -82,26 +101,33 @@ class Runtime:
             ConfigurationError: the file cannot be read.
             SpecError: all that is wrong with it, each with its line.
         """
-        return cls._loaded(lambda: load_agents(path, **settings))
+        return cls._loaded(lambda: load_agents(path, **settings), durable)
 
     @classmethod
     @exact_arguments(SpecSettings)
-    def from_dict(cls, payload: Mapping[str, Any], **settings: Unpack[SpecSettings]) -> Self:
+    def from_dict(
+        cls,
+        payload: Mapping[str, Any],
+        *,
+        durable: str | os.PathLike[str] | None = None,
+        **settings: Unpack[SpecSettings],
+    ) -> Self:
         """Return a runtime with the agents of a dict; `reload()` makes them anew.
 
         Args:
             payload: as a file for `from_config` has it.
+            durable: as for `Runtime`.
             settings: as for `from_config`.
 
         Raises:
             SpecError: all that is wrong with it.
         """
-        return cls._loaded(lambda: load_agents(payload, **settings))
+        return cls._loaded(lambda: load_agents(payload, **settings), durable)
 
     @classmethod
-    def _loaded(cls, load: Callable[[], LoadedAgents]) -> Self:
+    def _loaded(cls, load: Callable[[], LoadedAgents], durable: str | os.PathLike[str] | None) -> Self:
         loaded = load()
-        made = cls(loaded.agents, max_sessions=loaded.runtime.max_sessions or MAX_SESSIONS)
+        made = cls(loaded.agents, max_sessions=loaded.runtime.max_sessions or MAX_SESSIONS, durable=durable)
         made._load = load
         return made
 
@@ -153,8 +179,31 @@ class Runtime:
         )
 
     @exact_arguments()
-    def resume_stream(self, *, run_id: str, after: int = 0) -> RunStream:
+    async def resume(self, *, run_id: str, output_type: Any = None, deps: Any = None) -> RunResult:
+        """Go on with a durable run whose process has died, and return the result; of one that has ended, its result.
+
+        The model is not asked again for what it has answered, and no tool that has finished runs again; one that was
+        at work runs anew. Context providers are asked anew, and a limit of time begins anew. The session comes along:
+        later requests go on with it.
+
+        Args:
+            run_id: the run.
+            output_type: that of its request, where it is a Python type.
+            deps: that of its request.
+
+        Raises:
+            ConfigurationError: no such run is on disk (code `unknown_run`), it still goes on (`still_going`), or its
+                `output_type` is missing.
+            StoreError: its file cannot be read.
+        """
+        return await self._resumed(run_id, output_type, deps).get_final_response()
+
+    @exact_arguments()
+    def resume_stream(self, *, run_id: str, after: int = 0, output_type: Any = None, deps: Any = None) -> RunStream:
         """Return the chunks of a run after the one with the number `after`: those that are kept, then those to come.
+
+        Of a run that this runtime does not know and that is durable, go on as `resume` does: with `after=0`, its
+        chunks come from the first on, each reply that was there as one delta.
 
         Each run keeps its last 1,000 chunks, and so do the last 32 runs that have ended. Who follows a run neither
         slows nor ends it.
@@ -162,20 +211,25 @@ class Runtime:
         Args:
             run_id: the run.
             after: `sequence` of the last chunk that has arrived; 0 for none.
+            output_type: as for `resume`.
+            deps: as for `resume`.
 
         Raises:
             ConfigurationError: no such run is kept.
             NBAgentsError: the next chunk is not kept any more; code `chunks_lost`. Or, while iterating: the reader was
                 slower than the run by more than what is kept.
         """
-        recent = self._recent.get(run_id)
-        if recent is None:
-            raise ConfigurationError(
-                f"No chunks of a run {run_id!r} are kept.",
-                hint=f"They are kept for runs that go on and for the last {KEPT_RUNS} that have ended.",
-            )
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             raise ConfigurationError(f"after is the sequence number of a chunk, or 0, not {after!r}.")
+        recent = self._recent.get(run_id)
+        if recent is None:
+            if self._durable is not None and after == 0:
+                return self._resumed(run_id, output_type, deps)
+            raise ConfigurationError(
+                f"No chunks of a run {run_id!r} are kept.",
+                hint=f"They are kept for runs that go on and for the last {KEPT_RUNS} that have ended. "
+                "A durable run is resumed with after=0: its chunks are numbered anew.",
+            )
         recent.from_sequence(after + 1)
         result: list[RunResult] = []
 
@@ -249,6 +303,16 @@ class Runtime:
         if not isinstance(request, RunRequest):
             hint = "Pass RunRequest(**payload)." if isinstance(request, dict) else "Pass RunRequest(agent_id=..., ...)."
             raise ConfigurationError(f"request must be a RunRequest, not {type(request).__name__}.", hint=hint)
+        return self._begin(request, plain=plain, resumed=False)
+
+    def _begin(self, request: RunRequest, *, plain: bool, resumed: bool) -> RunStream:
+        durable = self._durable
+
+        def journal(run_id: str) -> DurableRun | None:
+            if durable is None:
+                return None
+            return DurableRun(durable, run_id, resumed=resumed, output_type=request.output_type)
+
         live = LiveRun(
             request,
             lambda: self._agent(request.agent_id),
@@ -257,8 +321,30 @@ class Runtime:
             plain=plain,
             on_begun=self._begun,
             on_ended=self._ended,
+            journal=journal,
         )
         return ResponseStream(live.chunks, live.finished, messages=live.messages)
+
+    def _resumed(self, run_id: str, output_type: Any, deps: Any) -> RunStream:
+        if self._durable is None:
+            raise ConfigurationError("This runtime keeps no runs on disk.", hint="Make it with Runtime(durable=...).")
+        written = self._durable.find(run_id)
+        if any(live.run_id == run_id for live in self._live):
+            raise still_going(run_id)
+        session = self._durable.session_of(written)
+        if written.end is not None:
+            self._sessions.put(session)
+            return ended_stream(written, output_type)
+        request = request_of(written, output_type, deps)
+        self._agent(request.agent_id)
+        JournalFile(self._durable.path_of(run_id)).check()
+        if not self._sessions.put(session):
+            raise ConfigurationError(
+                f"The session {session.session_id!r} of the run {run_id!r} is in use here already.",
+                code="session_gone_on",
+                hint="Resume its run before other runs of the session begin, or in a runtime of its own.",
+            )
+        return self._begin(request, plain=False, resumed=True)
 
     def _agent(self, agent_id: str) -> Agent:
         if self._closed:

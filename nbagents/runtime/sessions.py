@@ -43,6 +43,17 @@ class Sessions:
             self._tell(one, "unused")
         return session
 
+    def put(self, session: AgentSession) -> bool:
+        """Remember a session that comes from elsewhere, unless there is one of its id; tell whether that is so."""
+        with self._lock:
+            if session.session_id in self._sessions:
+                return False
+            self._sessions[session.session_id] = session
+            left = self._trim(session.session_id)
+        for one in left:
+            self._tell(one, "unused")
+        return True
+
     def begin(self, session: AgentSession) -> None:
         """A run has this session; each `begin` needs its `end`."""
         with self._lock:
