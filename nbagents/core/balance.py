@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nbagents.core.content import FunctionCall, FunctionResult
-from nbagents.core.messages import Message
-from nbagents.core.run import result_message
+from nbagents.core.messages import Message, result_message
 from nbagents.core.toolcalls import unanswered
 
 LOST = "Interrupted: the result of this call was not stored."

@@ -20,16 +20,17 @@ from nbagents.core.errors import (
 )
 from nbagents.core.events import RunEvent
 from nbagents.core.ids import new_id
-from nbagents.core.messages import Message
+from nbagents.core.messages import Message, result_message
 from nbagents.core.middleware import StopRun, run_through
 from nbagents.core.modelcalls import Reply, request_reply
 from nbagents.core.outputs import UnfitReply, check_whole
 from nbagents.core.results import error_text
-from nbagents.core.run import RunContext, result_message, uninterrupted
+from nbagents.core.run import RunContext
 from nbagents.core.secrets import redact_exception
 from nbagents.core.service_history import keep_unsent, note_reply
 from nbagents.core.toolcalls import check_calls, run_calls, unanswered
 from nbagents.core.turns import end_turn, take_turn
+from nbagents.core.uninterrupted import uninterrupted
 
 
 async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:

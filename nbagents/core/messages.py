@@ -253,6 +253,11 @@ def attributed(message: Message, **known: Any) -> Message:
     return signed
 
 
+def result_message(result: FunctionResult) -> Message:
+    """Return the message that answers one call."""
+    return Message("tool", [result], author_name=result.name, message_id=f"msg_{result.id}")
+
+
 def _own_content(content: Content) -> Content:
     if isinstance(content, FunctionCall) and isinstance(content.arguments, dict):
         return replace(content, arguments=own_values(content.arguments))

@@ -13,6 +13,7 @@ from nbagents.core.content import FunctionCall, ReasoningContent, TextContent
 from nbagents.core.deadlines import check_time_for, items_in_time
 from nbagents.core.errors import ModelError
 from nbagents.core.events import RunEvent
+from nbagents.core.failures import describe_error
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
 from nbagents.core.journal import KeptReply
@@ -21,7 +22,7 @@ from nbagents.core.middleware import ChatContext, reply_through
 from nbagents.core.options import TOOL_OPTIONS
 from nbagents.core.responses import ChatResponse
 from nbagents.core.retries import wait_before_retry
-from nbagents.core.run import RunContext, describe_error
+from nbagents.core.run import RunContext
 from nbagents.core.runlog import entered
 from nbagents.core.service_history import note_conversation, undo_conversation
 from nbagents.core.toolset import named_choice, offered

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-import traceback
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 from nbagents.core.budget import RunBudget
 from nbagents.core.content import ApprovalResponse, Content, FunctionCall, FunctionResult
 from nbagents.core.events import LIVE_EVENTS, RunEvent
+from nbagents.core.failures import describe_error, traceback_text
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
-from nbagents.core.messages import AgentRunInputs, Message, attributed, normalize_messages, own_message
+from nbagents.core.messages import AgentRunInputs, Message, attributed, normalize_messages, own_message, result_message
 from nbagents.core.outputs import OutputFormat
 from nbagents.core.prices import request_cost
 from nbagents.core.responses import AgentResponse, joined_text
-from nbagents.core.results import error_text
 from nbagents.core.runlog import RunRecord, run_log
-from nbagents.core.secrets import redact
 from nbagents.core.sessions import AgentSession
 from nbagents.core.streamhooks import outcome
 from nbagents.core.tagging import TagValue, current_tags
 from nbagents.core.threads import Thread
 from nbagents.core.tools import ApprovalNeeded
 from nbagents.core.toolset import Tool, find_tool
+from nbagents.core.uninterrupted import uninterrupted
 from nbagents.core.updates import AgentResponseUpdate
 from nbagents.core.usage import Usage, total_usage, usage_complete
 
@@ -405,41 +403,3 @@ class RunContext:
         )
         run_log().close(self.record)
         return event
-
-
-def describe_error(error: BaseException) -> dict[str, Any]:
-    """Return type, code, message and hint of `error`, redacted."""
-    return {
-        "type": type(error).__name__,
-        "code": getattr(error, "code", None),
-        "message": getattr(error, "message", None) or error_text(error),
-        "hint": getattr(error, "hint", None),
-    }
-
-
-def traceback_text(error: BaseException) -> str:
-    """Return the traceback of `error`, redacted."""
-    return redact("".join(traceback.format_exception(error)))
-
-
-def result_message(result: FunctionResult) -> Message:
-    """Return the message that answers one call."""
-    return Message("tool", [result], author_name=result.name, message_id=f"msg_{result.id}")
-
-
-async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Finish `work` although the current task is cancelled meanwhile; the cancellation follows.
-
-    That holds at the end of `asyncio.run` too, which cancels every task that it knows of: it waits for the current one.
-    """
-    task = asyncio.get_running_loop().create_task(work)
-    asyncio._unregister_task(task)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled

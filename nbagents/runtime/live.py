@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from nbagents.core import AgentSession, Message, NBAgentsError, normalize_messages, run_log
 from nbagents.core.errors import ConfigurationError, RunError
 from nbagents.core.events import LIVE_EVENTS, RunEvent
+from nbagents.core.failures import describe_error
 from nbagents.core.ids import new_id
 from nbagents.core.origins import RunOrigin, originating
 from nbagents.core.results import error_text
-from nbagents.core.run import describe_error
 from nbagents.core.runlog import RunRecord
 from nbagents.core.streams import Consumer, ResponseStream
 from nbagents.core.tagging import current_tags
