@@ -135,8 +135,9 @@ class AnthropicChatClient(ModelClient[MessageReader]):
 
     def generate(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the reply, streamed or whole as `request.stream` says."""
-        runs_tools = any(isinstance(tool, HostedTool) for tool in request.tools)
-        return self._with_pauses(request) if runs_tools else super().generate(request)
+        # What a run has for the provider alone may be tools too.
+        may_pause = bool(request.client_kwargs) or any(isinstance(tool, HostedTool) for tool in request.tools)
+        return self._with_pauses(request) if may_pause else super().generate(request)
 
     async def _with_pauses(self, request: ChatRequest) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield a reply that may pause while the service runs tools, and goes on when it is sent back."""

@@ -110,6 +110,7 @@ async def test_calls_of_one_reply_are_answered_in_one_message_right_after_them(
 @both_modes
 @pytest.mark.parametrize("given", [{}, None, ""])
 async def test_a_call_without_arguments_runs(raw_server: RawServer, mode: Mode, given: Any) -> None:
+    """C27"""
     block = {**use("t1", "now"), "input": given}
     play(raw_server, mode, block, reason="tool_use")
     play(raw_server, mode, text("Noon."))
@@ -120,7 +121,7 @@ async def test_a_call_without_arguments_runs(raw_server: RawServer, mode: Mode, 
 
 @both_modes
 async def test_a_failed_tool_says_so_and_bad_arguments_go_back_as_an_object(raw_server: RawServer, mode: Mode) -> None:
-    """C10, C11: one call has arguments that are no JSON, one a tool that there is not."""
+    """C37, C48: one call has arguments that are no JSON, one a tool that there is not."""
 
     @tool
     def fail() -> None:
@@ -143,7 +144,7 @@ async def test_a_failed_tool_says_so_and_bad_arguments_go_back_as_an_object(raw_
 
 
 async def test_ids_that_come_again_or_are_missing_are_told_apart(raw_server: RawServer) -> None:
-    """C14"""
+    """C22, C68"""
     for _ in range(2):
         raw_server.reply_json(wire.message(use("t1", "now"), use("t1", "now"), use("", "now"), reason="tool_use"))
         raw_server.reply_json(wire.message(text("Noon.")))
@@ -161,6 +162,7 @@ async def test_ids_that_come_again_or_are_missing_are_told_apart(raw_server: Raw
 
 @both_modes
 async def test_thoughts_go_back_with_their_signatures_as_they_came(raw_server: RawServer, mode: Mode) -> None:
+    """C40"""
     blocks = [
         thought("Let me sée.", "sig1"),
         {"type": "redacted_thinking", "data": "secret=="},
@@ -311,6 +313,15 @@ async def test_a_reply_that_pauses_goes_on_by_itself(raw_server: RawServer, mode
     assert last_turns(raw_server)[1] == ("assistant", [text("I look."), SEARCH, FOUND, text("Bees buzz.")])
 
 
+async def test_a_reply_pauses_also_for_tools_that_were_asked_for_untouched(raw_server: RawServer) -> None:
+    play(raw_server, "plain", text("I look."), SEARCH, reason="pause_turn")
+    play(raw_server, "plain", FOUND, text("Bees buzz."))
+    servers = {"mcp_servers": [{"type": "url", "url": "https://example.org", "name": "bees"}]}
+    response = await ask(agent_on(raw_server), "Bees?", "plain", client_kwargs={"extra_body": servers})
+    assert (response.text, response.finish_reason) == ("I look.Bees buzz.", "stop")
+    assert [request["mcp_servers"] for request in raw_server.requests] == [servers["mcp_servers"]] * 2
+
+
 async def test_a_reply_that_pauses_for_ever_ends(raw_server: RawServer) -> None:
     play(raw_server, "plain", text("."), reason="pause_turn")
     client = AnthropicChatClient("m", base_url=raw_server.base_url)
@@ -433,6 +444,7 @@ BLOCKS = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(BLOCKS, max_size=6), st.integers(1, 60))
 def test_a_stream_cut_anywhere_says_what_the_plain_reply_says(blocks: list[Block], size: int) -> None:
+    """C45"""
     plain = MessageReader().read_reply(wire.message(*blocks))
     assert plain is not None
     data = b"".join([wire.start(), *(e for i, b in enumerate(blocks) for e in streamed(i, b)), *wire.end()])
