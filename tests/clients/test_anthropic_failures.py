@@ -102,7 +102,7 @@ async def test_what_is_no_message_is_an_error(raw_server: RawServer, mode: Mode,
 @pytest.mark.parametrize("left_out", ["message_stop", "message_delta", "all but the start"])
 @pytest.mark.parametrize("done", [True, False])
 async def test_a_stream_without_its_end_is_no_reply(raw_server: RawServer, left_out: str, done: bool) -> None:
-    """C92; only `[DONE]`, with which gateways end streams, may stand for the last event."""
+    """C38; only `[DONE]`, with which gateways end streams, may stand for the last event."""
     events = [wire.start(), *wire.text(0, "Hello"), *wire.end()]
     kept = {"message_stop": events[:-1], "message_delta": [*events[:-2], events[-1]], "all but the start": events[:1]}
     raw_server.reply(*kept[left_out], done=done)

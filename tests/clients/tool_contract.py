@@ -98,6 +98,10 @@ class ToolCallContract:
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
+        told = [content for message in await talk.transcript() for content in message["contents"]]
+        results = [shown for kind, shown in told if kind == "function_result"]
+        assert [text for _, text, _, _ in results[:1]] == ["fast is done"]
+        assert [failed for _, _, failed, _ in results] == [False, True]
         if endpoint.can("request"):  # a recording was made of the turns that ended
             assert (await talk.ask("And now?")).text == "Still here."
 
