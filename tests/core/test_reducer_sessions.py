@@ -12,9 +12,11 @@ from nbagents import (
     Agent,
     AgentSession,
     ContextProvider,
+    FileHistoryProvider,
     Message,
     Reducer,
     RunBudget,
+    RunContext,
     ScriptedChatClient,
     SummarizationReducer,
     TextContent,
@@ -136,3 +138,15 @@ async def test_a_reducer_that_hangs_is_over_with_the_duration_of_the_run():
     agent = Agent(scripted(), reducer=hanging)
     with pytest.raises(RunTimeoutError):
         await asyncio.wait_for(agent.run("Question?", budget=RunBudget(max_duration_ms=20)), 10)
+
+
+def test_a_summary_is_found_again_where_middleware_has_the_last_word(tmp_path):
+    async def polite(context: RunContext, call_next):
+        await call_next()
+        context.answer("Thank you for asking.")
+
+    writer, reducer = summing(6)
+    for number in range(12):
+        agent = Agent(scripted(), history=FileHistoryProvider(tmp_path), middleware=[polite], reducer=reducer)
+        agent.run_sync(f"Question {number}?", session=AgentSession("trip"))
+    assert 2 <= len(writer.requests) <= 5

@@ -18,11 +18,16 @@ def mended(found: Sequence[Message], messages: Sequence[Message]) -> list[Messag
     present = {id(message) for message in found}
     stays = [messages[place] for place in pinned(messages, len(messages)) if id(messages[place]) not in present]
     if stays:  # or there are copies of them, perhaps with a text that is not to be sent
-        known = {mark_of(message) for message in found if message.message_id or message.created_at}
+        known = set(map(mark_of, filter(_is_marked, found)))
         lost = [message for message in stays if mark_of(message) not in known and message not in found]
         found = _with(lost, found, messages)
     whole = balanced(found)
     return whole if len(whole) == len(found) and all(map(_same, whole, found)) else _with_results(found, messages)
+
+
+def _is_marked(message: Message) -> bool:
+    """Whether it is known from others by more than its text."""
+    return bool(message.message_id or message.created_at)
 
 
 def _same(one: Message, other: Message) -> bool:
@@ -31,10 +36,12 @@ def _same(one: Message, other: Message) -> bool:
 
 def _with(lost: Sequence[Message], found: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
     """Put each of `lost` before the first that stands behind it among `messages`."""
-    places = {mark_of(message): place for place, message in enumerate(messages)} if lost else {}
     whole = list(found)
+    places = {id(message): place for place, message in enumerate(messages)}
+    copied = {mark_of(message): place for place, message in enumerate(messages) if _is_marked(message)} if lost else {}
     for message in lost:
-        later = (at for at, one in enumerate(whole) if places.get(mark_of(one), -1) > places[mark_of(message)])
+        behind = places[id(message)]
+        later = (at for at, one in enumerate(whole) if places.get(id(one), copied.get(mark_of(one), -1)) > behind)
         whole.insert(next(later, len(whole)), message)
     return whole
 

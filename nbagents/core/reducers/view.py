@@ -93,12 +93,14 @@ class RunReduction:
         seen = min(max(reported / self._estimated, old / 2, _SMALLEST_SCALE), old * 2, _LARGEST_SCALE)
         session.state[REDUCTION_KEY] = {**_of_session(session), "scale": round((old + seen) / 2, 4)}
 
-    def stamped(self, message: Message) -> Message:
-        """Return a message that is to be stored with what a summary needs to be found again with the history alone."""
-        if self._to_stamp is None or message.role != "assistant":
-            return message
+    def stamped(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return what is to be stored, with what a summary needs to be found again with the history alone."""
+        place = next((place for place, message in enumerate(messages) if message.role == "assistant"), None)
+        if self._to_stamp is None or place is None:
+            return messages
         stamp, self._to_stamp = deepcopy(self._to_stamp), None
-        return replace(message, extra={**(message.extra or {}), STAMP: stamp})
+        message = replace(messages[place], extra={**(messages[place].extra or {}), STAMP: stamp})
+        return [*messages[:place], message, *messages[place + 1 :]]
 
     def with_provided(self, provided: Sequence[Message], new: Sequence[Message]) -> list[Message]:
         """Return the view with messages of context providers in it, before those that are `new` in this run."""
