@@ -34,8 +34,9 @@ class RateLimits:
     """At most so many requests at once, requests in a minute and tokens in a minute.
 
     One object is one limit, across tasks, threads and event loops; who comes first goes first. A minute is any 60
-    seconds, so a server that counts by the clock is not asked for more either. Once the service has said how long to
-    wait, nobody here asks it sooner. A copy in the same process is the same limit; one that was pickled counts anew.
+    seconds, so a server that counts by the clock is not asked for more either. Once the service has refused more
+    requests (429) and said how long to wait, nobody here asks it sooner. A copy in the same process is the same limit;
+    one that was pickled counts anew.
 
     Args:
         max_concurrency: requests at once, from the first byte that is sent to the last that is read: a stream holds its

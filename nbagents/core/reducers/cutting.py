@@ -224,4 +224,4 @@ def mark_of(message: Message) -> str:
         return message.message_id
     if message.created_at:
         return f"{message.role} {message.created_at}"
-    return f"{message.role} {crc32(message.text.encode(errors='replace')):08x}"
+    return f"{message.role} {crc32(repr(message.contents).encode(errors='replace')):08x}"
