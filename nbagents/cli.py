@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -22,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NBAgentsError as error:
         print(f"nbagents: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # who reads has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+        return 1
     except KeyboardInterrupt:
         print("nbagents: interrupted", file=sys.stderr)
         return 130
@@ -31,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nbagents", description="Language-model agents for the notebook.")
     parser.add_argument("--version", action="version", version=f"nbagents {__version__}")
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_demo, _add_local, _add_validate, _add_schema):
+    for add in (_add_demo, _add_local, _add_run, _add_replay, _add_validate, _add_schema):
         add(subcommands)
     return parser
 
@@ -70,6 +74,54 @@ def _local_install(chosen: argparse.Namespace) -> int:
     if not local_extra_installed():
         print("The model needs llama.cpp too. Run: pip install xllamacpp")
     return 0
+
+
+def _add_run(subcommands: Subcommands) -> None:
+    run = subcommands.add_parser(
+        "run",
+        help="run an agent of a file, YAML or JSON",
+        description="Run an agent of a file. Its replies go to stdout as they come, what its tools do goes to stderr.",
+        epilog="Exit status: 0 it has answered, or refused; 1 the file has faults, or the run failed; 2 wrong "
+        "arguments; 3 a call waits for approval; 4 a limit has ended the run; 130 interrupted.",
+    )
+    run.add_argument("file")
+    run.add_argument("prompt", help="what it is asked; - reads it from stdin")
+    run.add_argument("--agent", metavar="ID", help="which agent, where the file has several")
+    run.add_argument("--settings", metavar="FILE", help="values of ${Section:Key}, YAML or JSON")
+    run.add_argument(
+        "--allow-module", metavar="NAME", action="append", default=[], help="a module whose functions may be tools"
+    )
+    run.add_argument("--stream", choices=("text", "jsonl"), default="text", help="jsonl: a line for each chunk")
+    run.set_defaults(command=_run)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    from nbagents.runtime.terminal import run_in_terminal
+
+    return run_in_terminal(
+        chosen.file,
+        chosen.prompt,
+        agent_id=chosen.agent,
+        settings=chosen.settings,
+        allowed_modules=chosen.allow_module,
+        stream=chosen.stream,
+    )
+
+
+def _add_replay(subcommands: Subcommands) -> None:
+    replay = subcommands.add_parser(
+        "replay",
+        help="show a run that `run --stream jsonl` has written",
+        epilog="Exit status: 0 it was shown, however it ended; 1 the file cannot be read; 2 wrong arguments.",
+    )
+    replay.add_argument("file", help="- reads stdin")
+    replay.set_defaults(command=_replay)
+
+
+def _replay(chosen: argparse.Namespace) -> int:
+    from nbagents.runtime.terminal import replay_in_terminal
+
+    return replay_in_terminal(chosen.file)
 
 
 def _add_validate(subcommands: Subcommands) -> None:
