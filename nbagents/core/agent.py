@@ -30,8 +30,9 @@ from nbagents.core.responses import AgentResponse
 from nbagents.core.run import RunContext, current_run
 from nbagents.core.sessions import PENDING_KEY, AgentSession
 from nbagents.core.specs import WrittenAsSpec
-from nbagents.core.streams import ResponseStream, SyncResponseStream
+from nbagents.core.streams import ResponseStream
 from nbagents.core.subagents import AgentTool, ChildSession
+from nbagents.core.sync_streams import SyncResponseStream
 from nbagents.core.templates import PromptTemplate, as_template, check_arguments, warn_of_no_template
 from nbagents.core.threads import LocalThread, Thread, thread_of
 from nbagents.core.tools import FunctionTool

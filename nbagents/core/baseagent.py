@@ -14,7 +14,8 @@ from nbagents.core.messages import AgentRunInputs
 from nbagents.core.options import TypedOptions
 from nbagents.core.responses import AgentResponse
 from nbagents.core.sessions import AgentSession
-from nbagents.core.streams import ResponseStream, SyncResponseStream
+from nbagents.core.streams import ResponseStream
+from nbagents.core.sync_streams import SyncResponseStream
 
 T = TypeVar("T")
 

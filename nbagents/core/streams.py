@@ -8,12 +8,10 @@ from contextlib import aclosing, suppress
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from nbagents import loop as loops
-from nbagents.core.errors import ConfigurationError, LoopError, RunCancelledError
+from nbagents.core.errors import ConfigurationError, RunCancelledError
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.messages import Message
 from nbagents.core.streamhooks import OneByOne, StreamHooks, outcome
-from nbagents.loop import SyncReader, SyncStream
 from nbagents.loop.hosts import running_loop
 
 U_co = TypeVar("U_co", covariant=True)
@@ -405,45 +403,3 @@ async def _passed_on(items: Consumer[V]) -> AsyncGenerator[V, None]:
 
 def _closed_too_early() -> RunCancelledError:
     return RunCancelledError("The stream was closed before there was a reply.")
-
-
-class SyncResponseStream(Generic[U_co, R_co]):
-    """The updates of a reply for code that does not await; each comes as soon as it is there.
-
-    Iterate it, then ask for `get_final_response()`. Leaving it early (`break`, an error, the end of `with`) ends the
-    run, also where a variable still holds the stream; the response then has what there is.
-    """
-
-    def __init__(self, reply: ResponseStream[U_co, R_co], updates: SyncStream[U_co]) -> None:
-        self._reply = reply
-        self._updates = updates
-
-    def __iter__(self) -> SyncReader[U_co]:
-        return self._updates.reader(self.__next__)
-
-    def __next__(self) -> U_co:
-        try:
-            return next(self._updates)
-        except loops.LoopError as error:
-            raise LoopError(error.message, hint=error.hint) from error
-
-    def get_final_response(self) -> R_co:
-        """Wait for the end and return the response; what is left of the updates is passed over."""
-        with suppress(StopIteration):
-            while True:
-                next(self)
-        try:
-            self._updates.wait()
-        except loops.LoopError as error:
-            raise LoopError(error.message, hint=error.hint) from error
-        return self._reply.finished()
-
-    def close(self) -> None:
-        """End the run now; idempotent."""
-        self._updates.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

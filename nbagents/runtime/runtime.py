@@ -17,7 +17,7 @@ from nbagents.core.arguments import exact_arguments
 from nbagents.core.baseagent import blocking
 from nbagents.core.errors import ConfigurationError, RunCancelledError
 from nbagents.core.plaincalls import run_in_thread
-from nbagents.core.streams import SyncResponseStream
+from nbagents.core.sync_streams import SyncResponseStream
 from nbagents.runtime.chunks import RunStreamChunk
 from nbagents.runtime.durable import DurableRun, DurableRuns, ended_stream, request_of
 from nbagents.runtime.events import EventBus, Handler, RuntimeEvent

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from nbagents.core.arguments import exact_arguments
-from nbagents.core.streams import SyncResponseStream
+from nbagents.core.sync_streams import SyncResponseStream
 from nbagents.runtime.chunks import RunStreamChunk
 from nbagents.runtime.requests import RunRequest
 from nbagents.runtime.results import RunResult
