@@ -215,7 +215,7 @@ class Local(Endpoint):
     """The real model. It says what it likes, so only the shape of what it says is compared."""
 
     cannot: ClassVar[Mapping[Ability, str]] = {
-        "long talk": "it would take an hour",
+        "long talk": "in good time it answers short ones only, as in test_local",
         "words": "a model of 135M parameters says what it likes",
         "several calls": "its grammar has one call in a reply",
         "reasoning": "the model does not reason",

@@ -15,7 +15,7 @@ import urllib.request
 import psutil
 import pytest
 
-from nbagents import Agent, AgentSession, LocalChatClient, ScriptedChatClient, run_log, tool
+from nbagents import Agent, AgentSession, LocalChatClient, ScriptedChatClient, TokenBudgetReducer, run_log, tool
 from nbagents.clients.local import local_extra_installed
 from nbagents.clients.weights import find_weights
 from nbagents.core.errors import BadRequestError, ConfigurationError
@@ -233,3 +233,20 @@ def test_a_script_ends_without_noise(model, line):
     )
     ran = subprocess.run([sys.executable, "-W", "default", "-c", script], capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "length\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+async def test_a_long_conversation_stays_in_its_budget_in_order_and_answerable(model):
+    turns, ask_for = 500, {"max_tokens": 1, "temperature": 0}
+    agent = Agent(model, reducer=TokenBudgetReducer(120), options=ask_for)
+    session = agent.create_session()
+    questions = [f"Question {number} of many?" for number in range(turns)]
+    read = []
+    for question in questions:
+        response = await agent.run(question, session=session)
+        assert response.stop_reason == "completed"
+        assert response.text
+        read.append(response.usage.input_tokens)
+    assert 60 < max(read) < 180  # as the model counts, what its template adds included
+    assert [message.text for message in await agent.thread(session).get_messages()][::2] == questions
