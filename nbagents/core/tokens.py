@@ -24,6 +24,7 @@ from nbagents.core.errors import ConfigurationError
 from nbagents.core.hosted import HostedTool
 from nbagents.core.media import DataContent
 from nbagents.core.messages import Message
+from nbagents.core.secrets import redact
 from nbagents.core.tools import ToolDefinition
 
 Counter = Callable[[str], Any]
@@ -81,9 +82,9 @@ class TokenCounter:
         try:
             found = self._counter(text)
         except ValueError as error:  # `encode` of tiktoken refuses <|endoftext|>, and anybody may have written that
+            why = redact(str(error))[:100]
             warnings.warn(
-                f"counter refused a text, which is estimated: {str(error)[:100]}. Of tiktoken pass encode_ordinary.",
-                stacklevel=2,
+                f"counter refused a text, which is estimated: {why}. Of tiktoken pass encode_ordinary.", stacklevel=2
             )
             found = estimate_tokens(text)
         number = len(found) if isinstance(found, Sized) else found
@@ -143,6 +144,6 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
         r"|[\u00c0-\u024f\u1e00-\u1eff]{1,2}"  # Latin with marks
         r"|[\u0370-\u058f\u10a0-\u10ff]{1,3}"  # Greek, Cyrillic, Armenian, Georgian
         r"|[\u0590-\u0e7f]{1,2}"  # Hebrew, Arabic, Indian scripts, Thai
-        r"|[^\s\x00-\x7f]"
+        r"|[^\s!-~]"  # everything else, control characters too
     )
     return pieces, re.compile(r"[\U00010000-\U0010ffff]")

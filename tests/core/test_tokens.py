@@ -31,6 +31,7 @@ from nbagents.core.tokens import IMAGE_TOKENS, TokenCounter
         ("hello world", 2, 2),
         ("Привет, мир!", 4, 8),
         ("1234567890", 4, 4),
+        ("\x00\x1b[0m" * 10, 40, 60),
         ("", 0, 0),
     ],
 )
