@@ -24,8 +24,10 @@ from nbagents import (
     TruncationReducer,
     tool_call,
 )
+from nbagents.clients.chat_wire import wire_messages
 from nbagents.core.errors import RunTimeoutError
 from tests.core.talking import scripted, summing, talk, texts
+from tests.support import strict
 
 
 def test_a_session_that_comes_to_another_reducer_is_cut_by_that_one():
@@ -109,6 +111,25 @@ def test_a_reducer_that_blots_out_a_word_has_it_out_of_every_message():
         "My number 1 is ****.",
     ]
     assert "1234" in session.state["messages"][0].text
+
+
+def test_what_a_provider_adds_stands_between_no_call_and_its_result():
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    class Notes(ContextProvider):
+        async def before_run(self, run):
+            run.provided.append(Message("user", "A note."))
+
+    def copies_without_results(messages):
+        return [replace(message) for message in messages if message.role != "tool"]
+
+    client = ScriptedChatClient([[tool_call("look")], [tool_call("look")], "Done."])
+    agent = Agent(client, tools=[look], reducer=copies_without_results, context_providers=[Notes()])
+    agent.run_sync("Look twice.")
+    for request in client.requests:
+        assert strict.refusal({"messages": wire_messages(request.messages)}) is None
 
 
 def test_a_reducer_that_takes_its_list_apart_changes_nothing_else():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -67,8 +67,8 @@ class RunReduction:
         context = ReductionContext(
             state, _scale(session), partial(self._fixed, run), ask, run.note_failure, self._scratch
         )
-        found = checked(await self.reducer.reduce(list(transcript), context), self.reducer.name)
-        self.view = list(transcript) if found is None else mended(found, transcript)
+        chosen = await _chosen(self.reducer, transcript, context)
+        self.view = list(transcript) if chosen is None else chosen
         kept["choice"] = choice = _places(state) or ["less"] * (len(self.view) < len(transcript))
         _keep(session, key, kept)
         self._estimated = _ESTIMATE.messages(self.view) + self._fixed(run, _ESTIMATE)
@@ -106,10 +106,13 @@ class RunReduction:
         """Return the view with messages of context providers in it, before those that are `new` in this run."""
         if not provided:
             return list(self.view)
-        place = _first_of(new, self.view, id)
-        if place is None:
-            place = _first_of(new, self.view, mark_of)  # the reducer has made copies
-        return [*self.view[:place], *provided, *self.view[len(self.view) if place is None else place :]]
+        view, own = self.view, set(map(id, new))
+        asked = {mark_of(message) for message in new if message.role == "user"}  # the reducer may have made copies
+        found = (place for place, one in enumerate(view) if id(one) in own or mark_of(one) in asked)
+        place = next(found, len(view))
+        while place < len(view) and view[place].role == "tool":
+            place -= 1
+        return [*view[:place], *provided, *view[place:]]
 
     def _fixed(self, run: RunContext, counter: TokenCounter) -> int:
         number, known = self._tools
@@ -130,13 +133,16 @@ async def reduced(
     state = kept["state"]
     before = _places(state)
     context = ReductionContext(state, _scale(session), lambda counter: 0, _asking(client, None), _warn)
-    found = checked(await reducer.reduce(list(messages), context), reducer.name)
+    view = await _chosen(reducer, messages, context)
     _keep(session, reducer.key, kept)
     after = _places(state)
-    if found is None or (after and after == before):
-        return None
-    view = mended(found, messages)
-    return None if view == list(messages) else view
+    return None if (after and after == before) or view == list(messages) else view
+
+
+async def _chosen(reducer: Reducer, messages: Sequence[Message], context: ReductionContext) -> list[Message] | None:
+    """Return what `reducer` leaves of `messages`, as a service takes it; None for all."""
+    found = checked(await reducer.reduce(list(messages), context), reducer.name)
+    return None if found is None else mended(found, messages)
 
 
 def _kept(session: AgentSession, key: str, messages: Sequence[Message]) -> dict[str, Any]:
@@ -180,11 +186,6 @@ def _places(state: Mapping[str, Any]) -> list[Any]:
 
 def _has_summary(state: Mapping[str, Any]) -> bool:
     return "summaries" in state or any(_has_summary(inner) for inner in state.values() if isinstance(inner, dict))
-
-
-def _first_of(new: Sequence[Message], view: Sequence[Message], tell: Callable[[Message], Hashable]) -> int | None:
-    own = set(map(tell, new))
-    return next((place for place, message in enumerate(view) if tell(message) in own), None)
 
 
 def _asking(client: Client, run: RunContext | None) -> Ask:
