@@ -33,6 +33,7 @@ _HTML = re.compile(r"^\s*<(?:!doctype|html|head|body)", re.I)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
 
 
+_GONE = re.compile(r"(?:conversation|(?:previous )?response) with id", re.I)
 _TOO_LONG = ("context length", "context size", "prompt is too long")
 _STATUS_OF_KIND = {
     "authentication_error": 401,
@@ -159,7 +160,7 @@ def _kind_of(
     """The error for a status, what it says and what to do."""
     if status == 404 and not facts.model:
         return ModelNotFoundError, f"{facts.host} has nothing at this address", "Check the id and base_url."
-    if code == "previous_response_not_found" or (status == 404 and said.startswith("Conversation with id")):
+    if code == "previous_response_not_found" or (status == 404 and _GONE.match(said)):
         hint = "It was deleted, or kept for a limited time only. Begin a new session: agent.create_session()."
         return BadRequestError, f"{facts.host} no longer has the conversation that this goes on from", hint
     if status == 404 or code == "model_not_found":

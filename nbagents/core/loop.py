@@ -19,6 +19,7 @@ from nbagents.core.errors import (
     RunTimeoutError,
 )
 from nbagents.core.events import RunEvent
+from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
 from nbagents.core.messages import Message, result_message
 from nbagents.core.middleware import StopRun, run_through
@@ -147,7 +148,9 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         reply, run.reply = run.reply, None
         calls = reply.calls
         for message in reply.messages:
-            yield run.take(message)
+            taken = run.take(message)
+            run.open_calls += message.calls  # from here on they are answered, however the run ends
+            yield taken
         for event in note_reply(run):
             yield event
         if calls:
@@ -170,7 +173,6 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
                     yield event
                 continue
             return
-        run.open_calls = list(calls)
         held = [call for call in calls if needs_approval(run, call)]
         allowed = [call for call in calls if call not in held]
         async with aclosing(_answer_calls(run, allowed, held)) as events:
@@ -242,6 +244,7 @@ def _answer_unrun(run: RunContext, reply: Reply) -> list[RunEvent]:
     for call in reply.calls:
         result = unanswered(call, f"Not run: {why}.")
         events += [run.tool_failed(call, result, status="limit"), run.take(result_message(result))]
+    run.open_calls = []
     return events
 
 
@@ -307,6 +310,21 @@ def _close_open_calls(run: RunContext) -> list[RunEvent]:
     return [*events, *_take_results(run)]
 
 
+def _take_partial(run: RunContext, partial: UpdateFolder) -> list[RunEvent]:
+    """Take what had arrived of a reply: its calls too where the service has stored it, and waits for their results."""
+    events: list[RunEvent] = []
+    if run.confirmed and partial.finish_reason is not None:
+        for message in partial.messages():
+            events.append(run.take(message))
+            run.open_calls += message.calls
+        return [*events, *note_reply(run), *_close_open_calls(run)]
+    for message in partial.messages():
+        texts = [content for content in message.contents if content not in message.calls]
+        if texts:
+            events.append(run.take(replace(message, contents=tuple(texts), interrupted=True)))
+    return events
+
+
 async def _store_remains(run: RunContext, error: BaseException, events: list[RunEvent]) -> None:
     """Balance and store what a run that ended early has; without any model output the session stays as it was.
 
@@ -314,10 +332,7 @@ async def _store_remains(run: RunContext, error: BaseException, events: list[Run
     """
     events += _close_open_calls(run)
     if run.partial is not None:
-        for message in run.partial.messages():
-            texts = [content for content in message.contents if content not in message.calls]
-            if texts:
-                events.append(run.take(replace(message, contents=tuple(texts), interrupted=True)))
+        events += _take_partial(run, run.partial)
     if isinstance(error, StopRun):
         reply = Message("assistant", error.reply, run.agent.name, new_id("msg"))
         events.append(run.take(reply, shown=False))

@@ -117,11 +117,19 @@ async def test_a_broken_stream_leaves_the_session_where_it_was(service: Service,
 
 
 @both_modes
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": "Previous response 'resp_9' not found.", "code": "previous_response_not_found"}}),
+        (404, {"error": {"message": "Previous response with id 'resp_9' not found.", "code": None}}),
+        (404, {"object": "error", "message": "Response with id 'resp_9' not found.", "code": 404}),
+        (404, {"error": {"message": "Conversation with id 'resp_9' not found.", "code": None}}),
+    ],
+)
 async def test_a_conversation_that_the_service_no_longer_has_is_an_error_that_says_so(
-    raw_server: RawServer, mode: Mode
+    raw_server: RawServer, mode: Mode, status: int, body: dict[str, Any]
 ) -> None:
-    body = {"error": {"message": "Previous response 'resp_9' not found.", "code": "previous_response_not_found"}}
-    raw_server.reply_json(body, 400)
+    raw_server.reply_json(body, status)
     agent = Service(raw_server).agent()
     error = await fails(agent, "Hi", mode, AgentSession(service_session_id="resp_9"))
     assert isinstance(error, BadRequestError)
