@@ -7,12 +7,64 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nbagents.core.content import FunctionCall, FunctionResult
+from nbagents.core.events import RunEvent
+from nbagents.core.prices import request_cost
 from nbagents.core.responses import ChatResponse
+from nbagents.core.runlog import RunRecord
 from nbagents.core.updates import ChatResponseUpdate
+from nbagents.core.usage import Usage, total_usage
 
 if TYPE_CHECKING:
     from nbagents.core.messages import Message
     from nbagents.core.run import RunContext
+
+
+Spent = dict[str, Any]
+"""A request of a run that was part of another: the model that was `asked`, the `model` that answered, the `usage`."""
+
+
+class EarlierRun:
+    """What runs that were part of this one had used before the interruption: it counts in usage, cost and budget.
+
+    Args:
+        spent: their requests.
+    """
+
+    children = ()
+
+    def __init__(self, spent: Sequence[Spent]) -> None:
+        self._requests = [
+            (one["asked"], one["model"], None if one["usage"] is None else Usage.from_dict(one["usage"]))
+            for one in spent
+        ]
+        self.record = RunRecord("")
+        for number, (asked, model, usage) in enumerate(self._requests):
+            known = {"request_id": str(number), "model": asked}
+            self.record.append(RunEvent("", 0, "llm.requested", 0.0, known))
+            self.record.append(RunEvent("", 0, "llm.succeeded", 0.0, {**known, "model": model, "usage": usage}))
+
+    @property
+    def usage(self) -> Usage | None:
+        """The usage of all of them."""
+        return total_usage([usage for _, _, usage in self._requests])
+
+    def cost(self) -> float:
+        """US dollars of what is known of it."""
+        return sum(request_cost(model or asked, usage, asked=asked) or 0.0 for asked, model, usage in self._requests)
+
+
+def spent_by(run: RunContext | EarlierRun) -> list[Spent]:
+    """Return the requests of a run and of its parts that may be charged."""
+    spent: list[Spent] = []
+    asked: dict[str, str] = {}
+    for event in run.record.named("llm.requested", "llm.succeeded", "llm.failed"):
+        facts = event.payload
+        if event.name == "llm.requested":
+            asked[facts["request_id"]] = facts["model"] or ""
+        elif event.name == "llm.succeeded" or facts["usage"] is not None or facts["text"]:
+            usage = None if facts["usage"] is None else facts["usage"].to_dict()
+            spent.append({"asked": asked.get(facts["request_id"], ""), "model": facts["model"], "usage": usage})
+    return [*spent, *(one for child in run.children for one in spent_by(child))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +74,12 @@ class KeptReply:
     Attributes:
         response: what it said.
         facts: what its `llm.succeeded` says of time and usage.
+        spent: what parts of the run had used until then, since the step before.
     """
 
     response: ChatResponse
     facts: dict[str, Any]
+    spent: list[Spent] = field(default_factory=list)
 
     async def updates(self) -> AsyncGenerator[ChatResponseUpdate, None]:
         """Yield the reply as increments, instead of asking the model."""
@@ -44,6 +98,7 @@ class KeptResult:
         duration_s: seconds that the call took.
         error_type: the class of what the tool raised, if it did.
         artifacts: payloads of what it handed out beside its result.
+        spent: as that of a reply.
     """
 
     result: FunctionResult
@@ -51,6 +106,7 @@ class KeptResult:
     duration_s: float | None
     error_type: str | None = None
     artifacts: list[dict[str, Any]] = field(default_factory=list)
+    spent: list[Spent] = field(default_factory=list)
 
 
 class RunJournal(Protocol):

@@ -16,7 +16,7 @@ from nbagents.core.events import RunEvent
 from nbagents.core.failures import describe_error
 from nbagents.core.folding import UpdateFolder
 from nbagents.core.ids import new_id
-from nbagents.core.journal import KeptReply
+from nbagents.core.journal import EarlierRun, KeptReply
 from nbagents.core.messages import Message
 from nbagents.core.middleware import ChatContext, reply_through
 from nbagents.core.options import TOOL_OPTIONS
@@ -148,6 +148,7 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
     event = call.succeed()
     if kept is not None:
         event.payload.update(kept.facts)
+        run.children += [EarlierRun(kept.spent)] if kept.spent else []
     elif run.journal is not None:
         await _keep(run, folder, event)
     yield event

@@ -32,7 +32,7 @@ from nbagents.core.usage import Usage, total_usage, usage_complete
 
 if TYPE_CHECKING:
     from nbagents.core.agent import Agent
-    from nbagents.core.journal import RunJournal
+    from nbagents.core.journal import EarlierRun, RunJournal
     from nbagents.core.middleware import MiddlewareChain
     from nbagents.core.modelcalls import Reply
     from nbagents.core.providers import ContextProvider
@@ -77,7 +77,7 @@ class RunContext:
         reply: what the model answered last, until it is taken.
         partial: the reply that is still arriving.
         parent: the run whose tool began this one; their budgets hold for this one too.
-        children: the runs that tools of this one have begun.
+        children: the runs that tools of this one have begun, also before an interruption.
         needed: calls that turned out to need a person, by their id.
         resumed: what such calls left behind in an earlier run.
         reply_instead: what middleware answers in the place of the model.
@@ -139,7 +139,7 @@ class RunContext:
     partial: UpdateFolder | None = None
     open_calls: list[FunctionCall] = field(default_factory=list)
     results: dict[str, FunctionResult] = field(default_factory=dict)
-    children: list[RunContext] = field(default_factory=list)
+    children: list[RunContext | EarlierRun] = field(default_factory=list)
     needed: dict[str, ApprovalNeeded] = field(default_factory=dict)
     resumed: dict[str, dict[str, Any]] = field(default_factory=dict)
     reply_instead: list[Message] | None = None

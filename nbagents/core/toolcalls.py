@@ -16,7 +16,7 @@ from nbagents.core.content import FunctionCall, FunctionResult
 from nbagents.core.deadlines import in_time
 from nbagents.core.errors import BudgetExceededError, ToolError
 from nbagents.core.events import RunEvent
-from nbagents.core.journal import KeptResult
+from nbagents.core.journal import EarlierRun, KeptResult
 from nbagents.core.messages import own_values
 from nbagents.core.middleware import FunctionContext, StopRun, call_through
 from nbagents.core.plaincalls import run_in_thread, stays_here
@@ -114,6 +114,7 @@ def _kept_results(run: RunContext, calls: Sequence[FunctionCall]) -> list[tuple[
 
 def _taken_up(run: RunContext, call: FunctionCall, kept: KeptResult) -> _Done:
     run.results[call.id] = kept.result
+    run.children += [EarlierRun(kept.spent)] if kept.spent else []
     return _Done(call, kept.result, kept.duration_s or 0.0, kept.status)
 
 

@@ -18,7 +18,7 @@ from nbagents.core import AgentSession, Message, NBAgentsError, RunBudget
 from nbagents.core.content import DataContent, FunctionCall, FunctionResult
 from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.core.history_file import file_name_of
-from nbagents.core.journal import KeptReply, KeptResult
+from nbagents.core.journal import EarlierRun, KeptReply, KeptResult, Spent, spent_by
 from nbagents.core.plaincalls import run_in_thread
 from nbagents.core.records import piece_from_dict, piece_to_dict
 from nbagents.core.responses import ChatResponse
@@ -136,6 +136,7 @@ class DurableRun:
         self._in_state = 0
         self._reduction: Any = None
         self._seen = 0
+        self._counted: set[int] = set()
         self._artifacts: dict[str, list[dict[str, Any]]] = {}
 
     @property
@@ -179,11 +180,15 @@ class DurableRun:
         if not self._replies:
             return None
         record = self._replies.pop()
-        return KeptReply(ChatResponse.from_dict(record["response"]), record["facts"])
+        return KeptReply(ChatResponse.from_dict(record["response"]), record["facts"], record["spent"])
 
     async def keep_reply(self, run: RunContext, kept: KeptReply) -> None:
         """Keep a reply; when this returns, it is on disk."""
-        record: dict[str, Any] = {"response": kept.response.to_dict(), "facts": kept.facts}
+        record: dict[str, Any] = {
+            "response": kept.response.to_dict(),
+            "facts": kept.facts,
+            "spent": self._newly_spent(run),
+        }
         reduction = encode_state({REDUCTION_KEY: run.session.state.get(REDUCTION_KEY)})[REDUCTION_KEY]
         if reduction != self._reduction:
             self._reduction = record["reduction"] = reduction
@@ -200,6 +205,7 @@ class DurableRun:
             record["duration_s"],
             record["error_type"],
             record["artifacts"],
+            record["spent"],
         )
 
     async def keep_result(self, run: RunContext, call: FunctionCall, kept: KeptResult) -> None:
@@ -216,8 +222,18 @@ class DurableRun:
             "duration_s": kept.duration_s,
             "error_type": kept.error_type,
             "artifacts": self._artifacts.pop(call.id, []),
+            "spent": self._newly_spent(run),
         }
         await run_in_thread(partial(self._file.append, record))
+
+    def _newly_spent(self, run: RunContext) -> list[Spent]:
+        """What parts of the run that have ended had used, each once."""
+        spent: list[Spent] = []
+        for place, child in enumerate(run.children):
+            if place not in self._counted and (isinstance(child, EarlierRun) or child.response is not None):
+                self._counted.add(place)
+                spent += [] if isinstance(child, EarlierRun) else spent_by(child)
+        return spent
 
     def not_stored(self, messages: Sequence[Message]) -> list[Message]:
         """Return those of the messages to be stored that were not stored before the interruption."""

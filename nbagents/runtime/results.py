@@ -15,6 +15,7 @@ from nbagents.core.secrets import redact
 from nbagents.runtime.payloads import plain_text, plain_value
 
 if TYPE_CHECKING:
+    from nbagents.core.journal import EarlierRun
     from nbagents.core.run import RunContext
 
 MAX_CAUSES = 8
@@ -77,7 +78,7 @@ class RunErrorRecord(_Record):
         """Describe `error`."""
         chain = list(_chain(error))
         return cls(
-            code=getattr(error, "code", None) or "error",
+            code=_said(str(getattr(error, "code", None) or "error")),
             message=_said(getattr(error, "message", None) or error_text(error)),
             hint=_said(error.hint) if isinstance(error, NBAgentsError) and error.hint else None,
             retryable=isinstance(error, NBAgentsError) and error.retryable,
@@ -169,7 +170,7 @@ def result_of(run: RunContext, error: NBAgentsError | None, metadata: dict[str, 
         stop_reason=response.stop_reason or "completed",
         usage=_usage(run, response.usage),
         artifacts=tuple(
-            RunArtifact(name=str(made["name"]), kind=str(made["kind"]), payload=made["payload"])
+            RunArtifact(name=plain_text(made["name"]), kind=plain_text(made["kind"]), payload=made["payload"])
             for made in (event.payload for event in run.record.named("artifact.emitted"))
         ),
         error=None if error is None or response.stop_reason == "cancelled" else RunErrorRecord.of(error),
@@ -195,7 +196,7 @@ def _usage(run: RunContext, usage: Usage | None) -> RunUsage | None:
     return RunUsage(**counts, cost_usd=sum(known) if len(known) == len(costs) else None)
 
 
-def _costs(run: RunContext) -> Iterator[float | None]:
+def _costs(run: RunContext | EarlierRun) -> Iterator[float | None]:
     """What each request cost, sub-agents' too; one that failed before anything was said or reported is not charged."""
     asked: dict[str, str] = {}
     for event in run.record.named("llm.requested", "llm.succeeded", "llm.failed"):
