@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -76,6 +77,7 @@ class Runtime:
         self._closed = False
         self.events = EventBus()
         self._sessions = Sessions(self.events, max_sessions)
+        self._lock = threading.Lock()
         self._live: set[LiveRun] = set()
         self._recent: OrderedDict[str, RecentChunks] = OrderedDict()
         self._load: Callable[[], LoadedAgents] | None = None
@@ -195,6 +197,16 @@ class Runtime:
             ConfigurationError: no such run is on disk (code `unknown_run`), it still goes on (`still_going`), or its
                 `output_type` is missing.
             StoreError: its file cannot be read.
+
+        Example:
+            >>> import asyncio
+            >>> from tempfile import mkdtemp
+            >>> from nbagents import Agent, ScriptedChatClient
+            >>> agent = Agent(ScriptedChatClient(["Hello!"]), name="assistant")
+            >>> runtime = Runtime(agents=[agent], durable=mkdtemp())
+            >>> run_id = runtime.run_sync(request=RunRequest(agent_id="assistant", input_text="Hi")).run_id
+            >>> asyncio.run(runtime.resume(run_id=run_id)).final_output
+            'Hello!'
         """
         return await self._resumed(run_id, output_type, deps).get_final_response()
 
@@ -250,7 +262,17 @@ class Runtime:
         return list(self._agents.values())
 
     def subscribe(self, name: str, handler: Handler) -> Callable[[], None]:
-        """Call `handler(event)` for each event of this name, `"*"` for all; see `EventBus.subscribe`."""
+        """Call `handler(event)` for each event of this name, `"*"` for all; see `EventBus.subscribe`.
+
+        Example:
+            >>> from nbagents import Agent, ScriptedChatClient
+            >>> runtime = Runtime(agents=[Agent(ScriptedChatClient(["Hello!"]), name="assistant")])
+            >>> said = []
+            >>> unsubscribe = runtime.subscribe("llm.succeeded", lambda event: said.append(event.payload["text"]))
+            >>> _ = runtime.run_sync(request=RunRequest(agent_id="assistant", input_text="Hi"))
+            >>> said
+            ['Hello!']
+        """
         return self.events.subscribe(name, handler)
 
     async def close_session(self, session_id: str) -> bool:
@@ -322,6 +344,7 @@ class Runtime:
             on_begun=self._begun,
             on_ended=self._ended,
             journal=journal,
+            closed=self._closed_error,
         )
         return ResponseStream(live.chunks, live.finished, messages=live.messages)
 
@@ -329,7 +352,7 @@ class Runtime:
         if self._durable is None:
             raise ConfigurationError("This runtime keeps no runs on disk.", hint="Make it with Runtime(durable=...).")
         written = self._durable.find(run_id)
-        if any(live.run_id == run_id for live in self._live):
+        if any(live.run_id == run_id for live in list(self._live)):
             raise still_going(run_id)
         session = self._durable.session_of(written)
         if written.end is not None:
@@ -346,9 +369,16 @@ class Runtime:
             )
         return self._begin(request, plain=False, resumed=True)
 
+    def _closed_error(self) -> ConfigurationError | None:
+        return (
+            ConfigurationError("The runtime is closed.", code="closed", hint="Make a new Runtime.")
+            if self._closed
+            else None
+        )
+
     def _agent(self, agent_id: str) -> Agent:
-        if self._closed:
-            raise ConfigurationError("The runtime is closed.", code="closed", hint="Make a new Runtime.")
+        if (closed := self._closed_error()) is not None:
+            raise closed
         agent = self._agents.get(agent_id)
         if agent is None:
             near = difflib.get_close_matches(agent_id, self._agents, n=1)
@@ -357,21 +387,23 @@ class Runtime:
         return agent
 
     def _begun(self, live: LiveRun) -> None:
-        self._live.add(live)
-        self._recent[live.run_id] = live.recent
+        with self._lock:
+            self._live.add(live)
+            self._recent[live.run_id] = live.recent
         if live.session is not None:
             self._sessions.begin(live.session)
 
     def _ended(self, live: LiveRun) -> None:
-        if live not in self._live:
-            return  # it never began
-        self._live.discard(live)
+        with self._lock:
+            if live not in self._live:
+                return  # it never began
+            self._live.discard(live)
+            going_on = {one.run_id for one in self._live}
+            while len(self._recent) > KEPT_RUNS + len(going_on):
+                oldest = next(run_id for run_id in self._recent if run_id not in going_on)
+                del self._recent[oldest]
         if live.session is not None:
             self._sessions.end(live.session)
-        going_on = {one.run_id for one in self._live}
-        while len(self._recent) > KEPT_RUNS + len(going_on):
-            oldest = next(run_id for run_id in self._recent if run_id not in going_on)
-            del self._recent[oldest]
 
     def _publish(self, name: str, payload: dict[str, Any], **about: str) -> None:
         self.events.publish(RuntimeEvent(name, time.time(), payload, **about))

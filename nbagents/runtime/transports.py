@@ -24,6 +24,14 @@ def to_sse(
 
     Args:
         stream: what `run_stream`, `resume_stream` or `stream_sync` gave.
+
+    Example:
+        >>> from nbagents import Agent, ScriptedChatClient
+        >>> from nbagents.runtime import RunRequest, Runtime
+        >>> runtime = Runtime(agents=[Agent(ScriptedChatClient(["Hello!"]), name="assistant")])
+        >>> events = to_sse(runtime.stream_sync(request=RunRequest(agent_id="assistant", input_text="Hi")))
+        >>> [event.splitlines()[1] for event in events]
+        ['event: run.started', 'event: llm.delta', 'event: llm.finished', 'event: run.finished']
     """
     return _written(stream, _sse)
 
@@ -39,6 +47,14 @@ def to_jsonl(
 
     Args:
         stream: what `run_stream`, `resume_stream` or `stream_sync` gave.
+
+    Example:
+        >>> from nbagents import Agent, ScriptedChatClient
+        >>> from nbagents.runtime import RunRequest, Runtime
+        >>> runtime = Runtime(agents=[Agent(ScriptedChatClient(["Hello!"]), name="assistant")])
+        >>> lines = list(to_jsonl(runtime.stream_sync(request=RunRequest(agent_id="assistant", input_text="Hi"))))
+        >>> RunStreamChunk.model_validate_json(lines[-1]).result.final_output
+        'Hello!'
     """
     return _written(stream, _line)
 
