@@ -59,9 +59,13 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         raise run.error from run.error.__cause__
     try:
         try:
-            async with aclosing(_begin(run)) as events:
-                async for event in events:
-                    yield event
+            if run.journal is None:
+                yield run.begin()
+                await _read_history(run)
+            else:
+                async with aclosing(_begin_durable(run)) as events:
+                    async for event in events:
+                        yield event
             for provider in run.agent.context_providers:
                 await in_time(run.deadline, provider.before_run(run))
                 run.entered.append(provider)
@@ -92,23 +96,23 @@ async def run_events(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         heartbeat.release()
 
 
-async def _begin(run: RunContext) -> AsyncGenerator[RunEvent, None]:
-    """Open the log and read what was said before; a durable run is on disk before anybody hears of it."""
-    started, journal = run.begin(), run.journal
-    if journal is None:
-        yield started
+async def _begin_durable(run: RunContext) -> AsyncGenerator[RunEvent, None]:
+    """Open the log and read what was said before: the run is on disk before anybody hears of it."""
+    started = run.begin()
     try:
-        before = await in_time(run.deadline, run.thread.begin_turn())
-        if journal is not None:
-            before = await journal.begin(run, before)
+        await _read_history(run)
     except Exception:
-        if journal is not None:
-            yield started
+        yield started
         raise
+    yield started
+
+
+async def _read_history(run: RunContext) -> None:
+    before = await in_time(run.deadline, run.thread.begin_turn())
+    if run.journal is not None:
+        before = await run.journal.begin(run, before)
     run.transcript = balanced(before) if run.thread.stores_locally else before
     run.history = len(run.transcript)
-    if journal is not None:
-        yield started
 
 
 async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
