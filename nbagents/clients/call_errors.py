@@ -205,7 +205,7 @@ def _timeout(error: Exception, facts: CallFacts) -> ModelError:
 
 def _no_connection(error: Exception, facts: CallFacts) -> ModelError:
     cause = error.__cause__ or error
-    reason = f": {cause}" if str(cause) else ""
+    reason = f": {_short_line(str(cause))}" if str(cause) else ""
     if facts.begun:
         return ConnectionFailedError(
             f"The connection to {facts.host} broke in the middle of the reply{reason}.", hint="Run again."
@@ -225,7 +225,11 @@ def _server_text(body: Any, text: str) -> str:
     if _HTML.match(said):
         title = _TITLE.search(said)
         said = title.group(1) if title else "an HTML page"
-    line = _without_keys(" ".join(said.split()))
+    return _short_line(said)
+
+
+def _short_line(text: str) -> str:
+    line = _without_keys(" ".join(text.split()))
     return line if len(line) <= _SERVER_TEXT_SHOWN else f"{line[:_SERVER_TEXT_SHOWN]}…"
 
 

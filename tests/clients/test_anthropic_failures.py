@@ -13,6 +13,7 @@ from nbagents import run_log
 from nbagents.core.errors import (
     AuthenticationError,
     BadRequestError,
+    ConnectionFailedError,
     IncompleteStreamError,
     InvalidReplyError,
     ModelError,
@@ -140,3 +141,13 @@ async def test_a_reply_that_is_whole_does_not_depend_on_what_follows(raw_server:
                 read.set()
         response = await asyncio.wait_for(stream.get_final_response(), 10)
     assert (response.text, response.finish_reason) == ("Hello", "stop")
+
+
+async def test_what_is_no_http_is_a_short_error(raw_server: RawServer) -> None:
+    """The HTTP library says all of what came in the place of an answer."""
+    raw_server.reply_raw(b'{"x": "' + b"x" * 20_000 + b'"}', 204)  # one that has no body
+    agent = client_on(raw_server).as_agent()
+    await fails(agent, "Hi", "plain")
+    failure = await fails(agent, "Hi", "plain")
+    assert isinstance(failure, ConnectionFailedError)
+    assert len(str(failure)) < 600
