@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from nbagents.clients.responses_items import Json, OutputItem
@@ -52,6 +52,7 @@ class ResponseReader:
         self._response_id: str | None = None
         self._model: str | None = None
         self._items: list[OutputItem] = []
+        self._last: dict[tuple[str, Any, Any], OutputItem] = {}
         self._newest: OutputItem | None = None
         self._message_id = new_id("msg")
         self._left: deque[ChatResponseUpdate] = deque()
@@ -159,23 +160,15 @@ class ResponseReader:
 
         Where it names neither, it is the newest of its kind.
         """
-        by_id = by_place = None
-        for item in reversed(self._items):
-            if item.kind != kind:
-                continue
-            if item_id is None and place is None:
-                return item
-            same_id, same_place = item_id is not None and item.id == item_id, item.place == place
-            if same_id and same_place:
-                return item
-            by_id = by_id or (item if same_id else None)
-            by_place = by_place or (item if same_place else None)
-        return by_id or by_place
+        if item_id is None:
+            return self._last.get((kind, None, place))
+        keys = ((kind, item_id, place), (kind, item_id, None), (kind, None, place))
+        return next((self._last[key] for key in keys[: 2 if place is None else 3] if key in self._last), None)
 
     def _open(self, raw: Json, place: Any) -> OutputItem:
         """Open an item; a message, or the thought before one, begins a new message of ours where text stands."""
         if raw["type"] in ("message", "reasoning"):
-            here = [item for item in self._items if item.message_id == self._message_id]
+            here = list(takewhile(lambda item: item.message_id == self._message_id, reversed(self._items)))
             called = any(item.kind == "function_call" for item in here)
             speaks = any(item.kind == "message" and (item.has_text or not item.closed) for item in here)
             if speaks and not called:
@@ -183,6 +176,9 @@ class ResponseReader:
         number = len(self._items)
         item = OutputItem(raw, self._message_id, number, place if isinstance(place, int) else number)
         self._items.append(item)
+        for id in (item.id, None):
+            for at in (item.place, None):
+                self._last[item.kind, id, at] = item
         return item
 
     # --- the end

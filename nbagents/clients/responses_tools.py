@@ -129,7 +129,7 @@ def hosted_item(call: HostedToolCall, result: HostedToolResult | None) -> Iterat
         if kind == "shell_call" and result is not None:
             held = (result.extra or {}).get(RAW_KEY, {})
             yield clean_values({**held, "call_id": call.id, "output": result.result})
-    elif kind not in _OURS_TO_ANSWER:
+    elif isinstance(kind, str) and kind not in _OURS_TO_ANSWER:
         yield clean_values(raw)
 
 

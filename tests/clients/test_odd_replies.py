@@ -177,7 +177,9 @@ def places(value: Any, path: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
     return [path, *(inner for number, item in enumerate(items) for inner in places(item, (*path, number)))]
 
 
-@pytest.mark.parametrize("odd", ["a\ud800", 5, [1], {"a": 1}], ids=["half a surrogate", "number", "list", "object"])
+@pytest.mark.parametrize(
+    "odd", ["a\ud800", 5, None, [1], {"a": 1}], ids=["half a surrogate", "number", "null", "list", "object"]
+)
 @pytest.mark.parametrize("name", APIS)
 def test_no_single_field_of_a_whole_reply_breaks_more_than_the_reply(name: str, odd: Any) -> None:
     """C47, C48"""

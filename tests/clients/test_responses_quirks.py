@@ -119,7 +119,7 @@ QUIRKS: dict[str, list[wire.Event]] = {
 
 @pytest.mark.parametrize("name", QUIRKS)
 async def test_calls_are_whole_whatever_a_server_forgets_or_repeats(raw_server: RawServer, name: str) -> None:
-    """C23, C25"""
+    """C20, C23, C25"""
     answer = await reply(raw_server, *QUIRKS[name])
     assert contents(answer) == BOTH_CALLS
     assert (answer.finish_reason, answer.usage) == ("tool_calls", Usage(10, 5, 15))
@@ -223,3 +223,15 @@ async def test_a_response_that_was_not_updated_at_its_end_is_whole_all_the_same(
     events = [*wire.stream(whole)[:-1], event("response.completed", response={**whole, "status": status})]
     answer = await reply(raw_server, *events)
     assert (answer.text, answer.finish_reason) == ("Hello.", "stop")
+
+
+async def test_usage_on_several_events_is_a_running_total(raw_server: RawServer) -> None:
+    """C85"""
+    whole = response(said("Hello."), usage=wire.usage(10, 9))
+    totals = [
+        event("response.in_progress", response={**whole, "status": "in_progress", "usage": wire.usage(10, number)})
+        for number in (1, 5, 9)
+    ]
+    events = wire.stream(whole)
+    answer = await reply(raw_server, *events[:-1], *totals, events[-1])
+    assert (answer.text, answer.usage) == ("Hello.", Usage(10, 9, 19))
