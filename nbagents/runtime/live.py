@@ -47,6 +47,7 @@ class LiveRun:
         on_begun: called when the first chunk is asked for.
         on_ended: called when the run has ended.
         journal: gives what keeps the run of this id on disk, if it is durable.
+        closed: gives the error of a runtime that was closed before the run began.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class LiveRun:
         on_begun: Callable[[LiveRun], None],
         on_ended: Callable[[LiveRun], None],
         journal: Callable[[str], DurableRun | None],
+        closed: Callable[[], NBAgentsError | None],
     ) -> None:
         self.run_id = request.run_id or new_id("run")
         self.agent_id = request.agent_id
@@ -68,7 +70,7 @@ class LiveRun:
         self.result: RunResult | None = None
         self._request = request
         self._bus = bus
-        self._on_begun, self._on_ended = on_begun, on_ended
+        self._on_begun, self._on_ended, self._closed = on_begun, on_ended, closed
         self._tags = dict(current_tags())
         self._journal = journal(self.run_id)
         self._origin = RunOrigin(
@@ -106,7 +108,7 @@ class LiveRun:
 
     async def chunks(self) -> AsyncGenerator[RunStreamChunk, None]:
         """Yield the chunks, `run.finished` last, unless whoever reads them leaves or is cancelled."""
-        self._refusal = self._refusal or self._take_id()
+        self._refusal = self._take_id() or self._refusal or self._closed()
         if self._refusal is not None or self._stream is None:
             for chunk in self._refused():
                 yield chunk
@@ -162,15 +164,16 @@ class LiveRun:
                 await self._events.aclose()
             self._settle(None)
             return
-        self._ended = asyncio.Event()
-        self._cancel_sent = True
-        self._reader.cancel()
+        if self._ended is None:
+            self._ended = asyncio.Event()
+            self._cancel_sent = True
+            self._reader.cancel()
         await self._ended.wait()
 
     def finished(self) -> RunResult:
         """Return the result of a run that has ended, or was left before it had begun."""
         if self.result is None:
-            self._refusal = self._refusal or self._take_id()
+            self._refusal = self._take_id() or self._refusal or self._closed()
             if self._refusal is not None or self._stream is None:
                 self._refused()
             else:
@@ -192,6 +195,10 @@ class LiveRun:
             code="duplicate_run_id",
             hint="Give each run an id of its own, or none: then one is made.",
         )
+
+    def _return_id(self) -> None:
+        with _taking_ids:
+            _taken_ids.discard(self.run_id)
 
     def _is_cancelled(self) -> bool:
         """Whether somebody has cancelled the reading task: not `stop`, and not an error that only looks like it."""
@@ -222,8 +229,7 @@ class LiveRun:
             assert run is not None
             self._observe_log()
             self._end(result_of(run, error, dict(self._request.metadata)))
-            with _taking_ids:
-                _taken_ids.discard(self.run_id)
+            self._return_id()
         if self._cancel_sent and (task := asyncio.current_task()) is not None:
             self._cancel_sent = False
             task.uncancel()
@@ -252,6 +258,7 @@ class LiveRun:
             chunks.append(self.recent.next_chunk(kind, payload(started.payload), started.timestamp))
             self._log(record, "run.ended", _end_facts(error))
             run_log().close(record)
+            self._return_id()
         self._end(
             RunResult(
                 run_id=self.run_id,

@@ -238,7 +238,9 @@ def _llm_finished(event: Payload) -> Payload:
 
 
 def _tool_delta(event: Payload) -> Payload:
-    return {**_call(event), "text": plain_text(str(event["text"]))}
+    call = _call(event)
+    call["call_id"] = plain_text(call["call_id"])
+    return {**call, "text": plain_text(str(event["text"]))}
 
 
 def _picked(*names: str) -> Callable[[Payload], Payload]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from nbagents import Agent, ChatRequest, ScriptedChatClient, ToolContext, run_log, tool, tool_call
-from nbagents.runtime import RunStreamChunk, Runtime
+from nbagents.runtime import RunResult, RunStreamChunk, Runtime
 from tests.runtime.runs import asking, checked_end, scripted
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -129,3 +131,24 @@ async def test_a_consumer_that_keeps_up_loses_nothing_of_what_a_tool_tells() -> 
     runtime = scripted([tool_call("chatty")], "Done.", tools=[chatty])
     texts = [c.payload["text"] async for c in runtime.run_stream(request=asking()) if c.kind == "tool.delta"]
     assert "".join(texts) == "x" * 200_000
+
+
+def test_runs_of_many_threads_end_at_once_and_disturb_no_other() -> None:
+    runtime = scripted(*["Hello."] * 800)
+    results: list[RunResult] = []
+
+    async def two_hundred() -> None:
+        for _ in range(10):
+            results.extend(await asyncio.gather(*(runtime.run(request=asking()) for _ in range(20))))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: asyncio.run(two_hundred())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert Counter(result.stop_reason for result in results) == {"completed": 800}

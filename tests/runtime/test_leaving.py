@@ -258,3 +258,22 @@ async def test_nothing_is_left_after_any_end(reply: Any) -> None:
     unsubscribe()
     assert not runtime._live
     assert not runtime.events.wanted
+
+
+async def test_two_may_close_a_runtime_at_once() -> None:
+    runtime = scripted([tool_call("wait")], tools=[wait])
+    reading = asyncio.create_task(all_chunks(runtime, asking()))
+    await until(lambda: runtime.events.history("tool.called"))
+    await asyncio.wait_for(asyncio.gather(runtime.close(), runtime.close()), 5)
+    assert checked_end(await reading).stop_reason == "cancelled"
+    assert reading.cancelling() == 0
+
+
+async def test_a_stream_that_is_read_after_close_does_not_begin() -> None:
+    runtime = scripted("Hello.")
+    stream, unread = runtime.run_stream(request=asking()), runtime.run_stream(request=asking())
+    await runtime.close()
+    result = checked_end([chunk async for chunk in stream])
+    assert (result.stop_reason, result.error.code) == ("failed", "closed")
+    await unread.aclose()
+    assert (await unread.get_final_response()).error.code == "closed"

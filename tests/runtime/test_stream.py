@@ -12,7 +12,17 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from nbagents import Agent, BaseChatClient, ChatResponseUpdate, RunBudget, ScriptedChatClient, run_log, tool, tool_call
+from nbagents import (
+    Agent,
+    BaseChatClient,
+    ChatResponseUpdate,
+    RunBudget,
+    ScriptedChatClient,
+    ToolContext,
+    run_log,
+    tool,
+    tool_call,
+)
 from nbagents.core.content import FunctionCall, TextContent
 from nbagents.core.errors import ConfigurationError, ServerError
 from nbagents.core.events import OTHER_EVENTS
@@ -222,6 +232,36 @@ async def test_a_run_id_that_was_used_is_an_error_and_the_first_run_keeps_its_lo
         again = await runtime.run(request=asking(run_id="going"))
         assert again.error.code == "duplicate_run_id"
     assert (await stream.get_final_response()).final_output == "Two."
+
+
+async def test_a_request_that_cannot_be_run_leaves_the_log_of_the_run_whose_id_it_has_taken() -> None:
+    runtime = scripted("One.")
+    await runtime.run(request=asking(run_id="first"))
+    for agent_id in ("nobody", "assistant"):
+        again = await runtime.run(request=asking(run_id="first", agent_id=agent_id))
+        assert again.error.code == "duplicate_run_id"
+    assert run_log().get("first").events[-1].payload["output_text"] == "One."
+    assert (await runtime.run(request=asking(run_id="second", agent_id="nobody"))).error.code == "unknown_agent"
+    assert (await runtime.run(request=asking(run_id="second"))).error.code == "duplicate_run_id"
+
+
+@tool
+async def say_what_json_cannot_hold(context: ToolContext) -> str:
+    """Say it."""
+    context.emit_delta("\ud800")
+    context.emit_artifact("\ud800", {"nan": float("nan"), "bytes": b"\xff"}, kind="\udfff")
+    return "\ud800"
+
+
+async def test_names_that_json_cannot_hold_are_streamed_all_the_same() -> None:
+    call = FunctionCall(call_id="\ud800", name="say_what_json_cannot_hold", arguments="{}")
+    runtime = scripted([call], "Done.", tools=[say_what_json_cannot_hold])
+    chunks = await all_chunks(runtime, asking())
+    assert checked_end(chunks).artifacts[0].name == "?"
+    for chunk in chunks:
+        written = chunk.model_dump_json()
+        assert RunStreamChunk.model_validate_json(written).model_dump_json() == written
+    assert len({chunk.payload["call_id"] for chunk in chunks if "call_id" in chunk.payload}) == 1
 
 
 async def test_calls_without_an_id_of_the_provider_have_one_of_ours() -> None:
