@@ -6,11 +6,12 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError, model_validator
 
 from nbagents.core import Message, RunBudget, normalize_messages
 from nbagents.core.errors import ConfigurationError
 from nbagents.core.messages import AgentRunInputs
+from nbagents.runtime.results import Plain
 
 
 def _as_messages(given: Any) -> tuple[Message, ...] | None:
@@ -22,6 +23,10 @@ def _as_messages(given: Any) -> tuple[Message, ...] | None:
     if isinstance(given, Iterable) and not isinstance(given, str):
         given = [Message.from_dict(one) if isinstance(one, Mapping) else one for one in given]
     return tuple(normalize_messages(given))
+
+
+def _as_dicts(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    return [message.to_dict() for message in messages]
 
 
 class RunRequest(BaseModel):
@@ -56,10 +61,12 @@ class RunRequest(BaseModel):
     agent_id: str = Field(min_length=1)
     session_id: str | None = Field(default=None, min_length=1)
     input_text: str | None = None
-    messages: Annotated[AgentRunInputs, PlainValidator(_as_messages)] = Field(default=None, repr=False)
+    messages: Annotated[
+        AgentRunInputs, PlainValidator(_as_messages), PlainSerializer(_as_dicts, when_used="json-unless-none")
+    ] = Field(default=None, repr=False)
     run_id: str | None = Field(default=None, min_length=1, max_length=200)
     parent_run_id: str | None = Field(default=None, min_length=1, max_length=200)
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[str, Plain] = Field(default_factory=dict)
     output_type: Any = None
     budget: RunBudget | None = None
     deps: Any = Field(default=None, repr=False, exclude=True)

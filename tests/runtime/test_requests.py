@@ -157,3 +157,22 @@ async def test_a_session_that_a_run_has_is_not_forgotten() -> None:
 def test_max_sessions_is_a_number_from_one() -> None:
     with pytest.raises(ConfigurationError, match="max_sessions"):
         Runtime(agents=[], max_sessions=0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"input_text": "Hi", "budget": RunBudget(max_steps=2), "output_type": {"type": "object"}},
+        {"messages": [Message("user", "Hi"), "there"]},
+    ],
+    ids=str,
+)
+def test_a_request_comes_back_from_json(fields: dict[str, Any]) -> None:
+    request = RunRequest(agent_id="assistant", **fields)
+    assert RunRequest.model_validate_json(request.model_dump_json()) == request
+
+
+def test_metadata_that_json_cannot_hold_are_written_as_far_as_it_can() -> None:
+    request = asking(metadata={"nan": float("nan"), "bytes": b"\xff"})
+    written = request.model_dump_json()
+    assert RunRequest.model_validate_json(written).model_dump_json() == written
