@@ -149,7 +149,9 @@ class _Subscription:
         self._lock = threading.Lock()
 
     def take(self, event: RuntimeEvent) -> None:
-        """Handle `event` now, or see to it that it is."""
+        """Handle `event` now, or see to it that it is; nothing once the subscription has ended."""
+        if self.ended:
+            return  # by a handler that came before
         if self._is_async:
             self._queue(event)
             return

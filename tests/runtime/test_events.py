@@ -244,3 +244,19 @@ async def test_reload_changes_agents_for_the_runs_to_come() -> None:
     assert [one.id for one in runtime.list_agents()] == ["assistant", "kept", "more"]
     await runtime.reload(agents=[kept])
     assert changes[2:] == [("assistant", "removed"), ("more", "removed")]
+
+
+async def test_what_a_handler_ends_or_begins_is_so_from_then_on() -> None:
+    runtime = scripted("Hello.")
+    seen: list[str] = []
+
+    def first(event: RuntimeEvent) -> None:
+        end_second()
+        runtime.subscribe(event.name, lambda _: seen.append("third"))
+
+    runtime.subscribe("run.started", first)
+    end_second = runtime.subscribe("run.started", lambda _: seen.append("second"))
+    await runtime.run(request=asking())
+    assert seen == []
+    runtime.events.publish(runtime.events.history("run.started")[0])
+    assert seen == ["third"]
