@@ -13,6 +13,7 @@ from nbagents import (
     Agent,
     BaseChatClient,
     ChatResponseUpdate,
+    NBAgentsError,
     ScriptedChatClient,
     ToolContext,
     Usage,
@@ -187,3 +188,9 @@ async def test_an_output_of_any_type_is_written_as_json() -> None:
     runtime = scripted([TextContent('{"degrees": 21}')])
     result = await runtime.run(request=asking(output_type=Weather))
     assert RunResult.model_validate_json(result.model_dump_json()).final_output == {"degrees": 21}
+
+
+@pytest.mark.parametrize(("code", "told"), [(42, "42"), ("\ud800", "?")])
+async def test_a_code_is_a_text_whatever_an_error_has_for_one(code: Any, told: str) -> None:
+    result = await scripted(NBAgentsError("Down.", code=code)).run(request=asking())
+    assert (result.stop_reason, result.error.code) == ("failed", told)
