@@ -120,6 +120,10 @@ class RunJournal(Protocol):
         """Put into the session what the reducer had left there when the next reply was asked for."""
         ...
 
+    async def keep_reduction(self, run: RunContext) -> None:
+        """Keep what the reducer has left in the session, if a model has made it."""
+        ...
+
     def next_reply(self) -> KeptReply | None:
         """Take the next reply, if the model has given it."""
         ...

@@ -141,6 +141,8 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         if run.reduction is not None:
             for event in await in_time(run.deadline, run.reduction.reduce(run)):
                 yield event
+            if run.journal is not None:
+                await run.journal.keep_reduction(run)
         _check_spent(run)
         limit = run.budget.max_steps
         closing = limit is not None and run.step >= limit

@@ -135,6 +135,7 @@ class DurableRun:
         self._stored: list[Message] = []
         self._in_state = 0
         self._reduction: Any = None
+        self._last: dict[str, Any] | None = None
         self._seen = 0
         self._counted: set[int] = set()
         self._artifacts: dict[str, list[dict[str, Any]]] = {}
@@ -159,6 +160,7 @@ class DurableRun:
         written: Written = await run_in_thread(self._file.open)
         self._is_open = True
         self._replies, self._results = written.replies[::-1], dict(written.results)
+        self._last = written.reduction
         count = written.head["before"]
         own = before[count:]
         if any(message.role == "assistant" and message.run_id != run.run_id for message in own):
@@ -172,8 +174,20 @@ class DurableRun:
 
     def before_reply(self, run: RunContext) -> None:
         """Put into the session what the reducer had left there when the next reply was asked for."""
-        if self._replies and "reduction" in self._replies[-1]:
-            run.session.state.update(decode_state({REDUCTION_KEY: self._replies[-1]["reduction"]}))
+        kept: dict[str, Any] = {}
+        if self._replies:
+            kept = self._replies[-1]
+        elif self._last is not None:  # the crash came between it and its reply
+            kept, self._last = self._last, None
+            run.children.append(EarlierRun(kept["spent"]))
+        if "reduction" in kept:
+            run.session.state.update(decode_state({REDUCTION_KEY: kept["reduction"]}))
+
+    async def keep_reduction(self, run: RunContext) -> None:
+        """Keep what the reducer has left in the session, if a model has made it."""
+        if spent := self._newly_spent(run):
+            self._reduction = _reduction_of(run)
+            await run_in_thread(partial(self._file.append, {"reduction": self._reduction, "spent": spent}))
 
     def next_reply(self) -> KeptReply | None:
         """Take the next reply, if the model has given it."""
@@ -189,7 +203,7 @@ class DurableRun:
             "facts": kept.facts,
             "spent": self._newly_spent(run),
         }
-        reduction = encode_state({REDUCTION_KEY: run.session.state.get(REDUCTION_KEY)})[REDUCTION_KEY]
+        reduction = _reduction_of(run)
         if reduction != self._reduction:
             self._reduction = record["reduction"] = reduction
         await run_in_thread(partial(self._file.append, record))
@@ -334,6 +348,10 @@ def _result_of(written: Written, output_type: Any) -> RunResult:
     except ValidationError as error:
         raise ConfigurationError(f"What the run {result.run_id!r} gave does not fit output_type: {error}") from error
     return result.model_copy(update={"final_output": value})
+
+
+def _reduction_of(run: RunContext) -> Any:
+    return encode_state({REDUCTION_KEY: run.session.state.get(REDUCTION_KEY)})[REDUCTION_KEY]
 
 
 def _session_record(session: AgentSession) -> dict[str, Any]:

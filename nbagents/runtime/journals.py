@@ -31,13 +31,20 @@ class Written:
         head: how it began: `run_id`, `request`, `session`, and `history` or `after`.
         replies: the lines of the model's replies, in order.
         results: the lines of the results, by our id of the call.
+        reduction: what the reducer had left for a reply that is missing.
         end: the line of its end, if it has ended.
     """
 
     head: dict[str, Any]
     replies: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reduction: dict[str, Any] | None = None
     end: dict[str, Any] | None = None
+
+    def add_reply(self, record: dict[str, Any]) -> None:
+        """Add a reply; what the reducer had left before belongs to it."""
+        before, self.reduction = self.reduction or {"spent": []}, None
+        self.replies.append({**before, **record, "spent": [*before["spent"], *record["spent"]]})
 
 
 class JournalFile:
@@ -163,7 +170,9 @@ def parse(path: Path, content: bytes) -> Written:
     written = Written(head)
     for number, record in enumerate(records[1:], 2):
         if isinstance(record.get("response"), dict):
-            written.replies.append(record)
+            written.add_reply(record)
+        elif "reduction" in record:
+            written.reduction = record
         elif isinstance(record.get("result"), dict) and isinstance(record.get("id"), str):
             written.results[record["id"]] = record
         elif isinstance(record.get("ended"), dict):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from nbagents import Agent, ScriptedChatClient, run_log, tool, tool_call
+from nbagents import Agent, ScriptedChatClient, SummarizationReducer, run_log, tool, tool_call
 from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.runtime import RunRequest, RunResult, Runtime
 from tests.runtime.durable import asked_of, durable_runtime, journal_of, notes, said
@@ -224,6 +224,34 @@ async def test_what_sub_agents_used_before_the_crash_still_counts(tmp_path: Path
     run_log().clear()
     result = await runtime(["Oslo."], "Done.").resume(run_id="r1")
     assert (result.usage, said(result.messages)) == (first.usage, said(first.messages))
+
+
+async def test_a_summary_that_was_made_before_the_crash_is_not_made_again(tmp_path: Path) -> None:
+    def runtime(summaries: list[Any], *replies: Any) -> tuple[Runtime, ScriptedChatClient, ScriptedChatClient]:
+        reducer = SummarizationReducer(max_messages=4, client=(summarizer := ScriptedChatClient(summaries)))
+        client = ScriptedChatClient(list(replies))
+        agent = Agent(client, name="assistant", tools=[look], reducer=reducer)
+        return Runtime(agents=[agent], durable=tmp_path), client, summarizer
+
+    @tool
+    def look(n: int) -> str:
+        """Look."""
+        return f"seen {n}"
+
+    run_log().clear()
+    replies = [*([tool_call("look", n=n)] for n in range(5)), "Done."]
+    first, asked, summarized = runtime([f"Summary {n}." for n in range(9)], *replies)
+    whole_run = await first.run(request=asking("Look around.", run_id="r1"))
+    assert whole_run.final_output == "Done."
+    assert summarized.requests
+    as_if_killed(tmp_path / "r1.jsonl", -2)  # the last reply is missing
+    run_log().clear()
+    later, asked_later, summarized_later = runtime([], "Done.")
+    result = await later.resume(run_id="r1")
+    assert said(result.messages) == said(whole_run.messages)
+    assert [len(asked_later.requests), len(summarized_later.requests)] == [1, 0]
+    assert said(asked_later.requests[0].messages) == said(asked.requests[-1].messages)
+    assert result.usage == whole_run.usage
 
 
 async def test_a_conversation_in_memory_is_put_together_from_its_runs(tmp_path: Path) -> None:
