@@ -158,18 +158,19 @@ class DurableRun:
             self._is_open = True
             return before
         written: Written = await run_in_thread(self._file.open)
-        self._is_open = True
         self._replies, self._results = written.replies[::-1], dict(written.results)
         self._last = written.reduction
         count = written.head["before"]
         own = before[count:]
         if any(message.role == "assistant" and message.run_id != run.run_id for message in own):
+            self._file.close()  # the run has not ended with that
             raise ConfigurationError(
                 f"The session {run.session.session_id!r} has gone on since the run {run.run_id!r} was interrupted.",
                 code="session_gone_on",
                 hint="Ask again in a new run.",
             )
         self._skipped = len(own)
+        self._is_open = True
         return before[:count]
 
     def before_reply(self, run: RunContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -20,7 +21,12 @@ if sys.platform != "win32":
 
 FORMAT = "nbagents.durable"
 VERSION = 1
-_HEAD = frozenset({"run_id", "request", "session"})
+_HEAD = frozenset({"run_id", "request", "session", "before"})
+_REPLY = frozenset({"response", "facts", "spent"})
+_RESULT = frozenset({"id", "result", "status", "duration_s", "error_type", "artifacts", "spent"})
+_END = frozenset({"time", "ended", "messages", "session", "stored"})
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+_BINARY = getattr(os, "O_BINARY", 0)
 
 
 @dataclass(slots=True)
@@ -70,7 +76,7 @@ class JournalFile:
         with _as_store_error("written", self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | _BINARY
                 self._file = os.open(self.path, flags, 0o600)  # it holds what was said
             except FileExistsError as error:
                 raise duplicate(head["run_id"]) from error
@@ -85,7 +91,7 @@ class JournalFile:
             StoreError: it cannot be read or written, or holds something else.
         """
         with _as_store_error("opened", self.path):
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND)
+            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | _BINARY)
             try:
                 self._own()
                 content = self.path.read_bytes()
@@ -136,6 +142,9 @@ class JournalFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise still_going(self.path.stem) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:  # some network file systems have none
+                raise
 
 
 def read(path: Path) -> Written:
@@ -169,13 +178,13 @@ def parse(path: Path, content: bytes) -> Written:
         )
     written = Written(head)
     for number, record in enumerate(records[1:], 2):
-        if isinstance(record.get("response"), dict):
+        if record.keys() >= _REPLY:
             written.add_reply(record)
-        elif "reduction" in record:
+        elif record.keys() == {"reduction", "spent"}:
             written.reduction = record
-        elif isinstance(record.get("result"), dict) and isinstance(record.get("id"), str):
+        elif record.keys() >= _RESULT:
             written.results[record["id"]] = record
-        elif isinstance(record.get("ended"), dict):
+        elif record.keys() >= _END:
             written.end = record
         else:
             raise StoreError(f"{path}, line {number} is no step of a run.")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from nbagents import Agent, ScriptedChatClient, SummarizationReducer, run_log, tool, tool_call
+from nbagents import Agent, FileHistoryProvider, ScriptedChatClient, SummarizationReducer, run_log, tool, tool_call
 from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.runtime import RunRequest, RunResult, Runtime
 from tests.runtime.durable import asked_of, durable_runtime, journal_of, notes, said
@@ -297,12 +297,36 @@ def test_what_is_written_grows_with_the_steps_and_not_with_their_square(tmp_path
     assert abs((large - middle) / 100 - step) < 0.02 * step
 
 
+async def test_a_session_that_has_gone_on_is_not_mixed_with_an_old_run(tmp_path: Path) -> None:
+    def runtime(*replies: Any, durable: Path | None) -> Runtime:
+        history = FileHistoryProvider(tmp_path / "sessions")
+        return Runtime(
+            agents=[Agent(ScriptedChatClient(list(replies)), name="assistant", history=history)], durable=durable
+        )
+
+    run_log().clear()
+    await runtime("One.", durable=tmp_path / "runs").run(request=asking(session_id="s1", run_id="r1"))
+    as_if_killed(tmp_path / "runs" / "r1.jsonl", -1)
+    await runtime("Two.", durable=None).run(request=asking(session_id="s1", run_id="r2"))
+    run_log().clear()
+    for _ in range(2):  # the run is as it was before
+        result = await runtime(durable=tmp_path / "runs").resume(run_id="r1")
+        assert result.error is not None
+        assert result.error.code == "session_gone_on"
+        run_log().clear()
+
+
 async def test_a_file_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "r1.jsonl").write_text('{"a": 1}\n')
     runtime = Runtime(agents=[], durable=tmp_path)
     with pytest.raises(StoreError, match="holds no durable run"):
         await runtime.resume(run_id="r1")
     assert (tmp_path / "r1.jsonl").read_text() == '{"a": 1}\n'
+    await whole(tmp_path / "whole", "memory")
+    (path,) = (tmp_path / "whole" / "runs").glob("*.jsonl")
+    path.write_text(path.read_text().replace('"facts"', '"fax"'))
+    with pytest.raises(StoreError, match="line 2 is no step of a run"):
+        await durable_runtime(tmp_path / "whole", "memory").resume(run_id="r1")
     with pytest.raises(ConfigurationError, match="is no folder"):
         Runtime(agents=[], durable=tmp_path / "r1.jsonl")
 
