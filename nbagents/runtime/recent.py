@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from typing import Any
 
 from nbagents.core import NBAgentsError
 from nbagents.loop.hosts import resolve
@@ -17,8 +18,16 @@ KEPT_CHUNKS = 1_000
 KEPT_RUNS = 32
 """Runs that have ended and whose last chunks are still there."""
 
+_DELTA = RunStreamChunkKind.LLM_DELTA  # most chunks are deltas, and a delta is flat
 _Kept = tuple[int, RunStreamChunkKind, int, Payload]
 """Sequence, kind, time and payload; the chunk is made anew, as thousands of models would be work for the collector."""
+
+
+def _copied(value: Any) -> Any:
+    """Return JSON that its reader may change: what is kept stays as it was."""
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 class RecentChunks:
@@ -98,7 +107,7 @@ class RecentChunks:
             agent_id=self.agent_id,
             sequence=sequence,
             timestamp_ms=timestamp_ms,
-            payload=payload.copy(),
+            payload=payload.copy() if kind is _DELTA else _copied(payload),
             result=self._result if kind is RunStreamChunkKind.RUN_FINISHED else None,
         )
 
