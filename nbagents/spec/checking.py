@@ -76,6 +76,10 @@ def _fault(kind: type[BaseModel], tree: Any, detail: Any) -> SpecFault:
         return SpecFault(path, f"{shown} is not possible.", nearest(value, [one.strip("'") for one in expected]))
     if error_type == "string_type" and isinstance(value, int | float):
         return SpecFault(path, "this must be a text.", f'Write "{value}" in quotes.')
+    if error_type in ("dict_type", "model_type", "dataclass_type"):
+        given = "nothing" if value is None else "a list" if isinstance(value, list) else "a single value"
+        hint = "Write {} where there is nothing to say." if value is None else None
+        return SpecFault(path, f"this must be fields, each with its value, not {given}.", hint)
     if error_type == "value_error":
         cause = detail["ctx"].get("error")
         if isinstance(cause, ConfigurationError):

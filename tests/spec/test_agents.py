@@ -138,6 +138,21 @@ session: {type: sqlit}
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "told"),
+    [
+        ("inputs:\n  x:\n", "inputs.x", "nothing. Write {} where there is nothing to say."),
+        ("inputs:\n  - x\n", "inputs", "a list."),
+        ("tools:\n  - null\n", "tools[0]", "nothing. Write {} where there is nothing to say."),
+        ("budget:\n  5\n", "budget", "a single value."),
+        ("outputs:\n  a: {properties: {b: text}}\n", "outputs.a.properties.b", "a single value."),
+    ],
+)
+def test_what_has_no_fields_where_there_should_be_some_is_said_in_plain_words(text: str, place: str, told: str) -> None:
+    ((where, _, message),) = faults_of(text)
+    assert (where, message) == (place, f"this must be fields, each with its value, not {told}")
+
+
 def test_an_error_names_the_file_and_counts(tmp_path: Path) -> None:
     path = tmp_path / "helper.yaml"
     path.write_text("name: 5\nnam: x\n")
