@@ -150,7 +150,9 @@ async def _attempt(run: RunContext, request: ChatRequest, attempt: int) -> Async
         event.payload.update(kept.facts)
         run.children += [EarlierRun(kept.spent)] if kept.spent else []
     elif run.journal is not None:
+        run.partial = folder  # what ends the run meanwhile keeps what was said
         await _keep(run, folder, event)
+        run.partial = None
     yield event
 
 

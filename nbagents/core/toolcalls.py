@@ -93,9 +93,11 @@ async def run_calls(run: RunContext, calls: Sequence[FunctionCall]) -> AsyncGene
             if report.status == "held":
                 continue
             run.results[report.call.id] = report.result
-            if run.journal is not None and not _ends_the_run(report.error):
-                await run.journal.keep_result(run, report.call, report.kept())
-            event = _finished(run, report)
+            try:
+                event = _finished(run, report)
+            finally:  # also where that was one error too many
+                if run.journal is not None and not _ends_the_run(report.error):
+                    await run.journal.keep_result(run, report.call, report.kept())
             yield event
             if _ends_the_run(report.error):
                 raise report.error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from pydantic import BaseModel
 from nbagents import Agent, FileHistoryProvider, ScriptedChatClient, SummarizationReducer, run_log, tool, tool_call
 from nbagents.core.errors import ConfigurationError, StoreError
 from nbagents.runtime import RunRequest, RunResult, Runtime
+from nbagents.runtime.journals import JournalFile
 from tests.runtime.durable import asked_of, durable_runtime, journal_of, notes, said
 from tests.runtime.runs import asking
 from tests.support.tools import check
@@ -295,6 +298,35 @@ def test_what_is_written_grows_with_the_steps_and_not_with_their_square(tmp_path
     small, middle, large = (rounds(tmp_path, number) for number in (10, 100, 200))
     step = (middle - small) / 90
     assert abs((large - middle) / 100 - step) < 0.02 * step
+
+
+@pytest.mark.parametrize("step", ["response", "result"])
+async def test_a_run_that_is_cancelled_while_a_step_is_written_keeps_it_in_its_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    append, writing, go_on = JournalFile.append, threading.Event(), threading.Event()
+
+    def slow(self: JournalFile, record: Any, *, sync: bool = True) -> None:
+        if step in record:
+            writing.set()
+            assert go_on.wait(10)
+        append(self, record, sync=sync)
+
+    run_log().clear()
+    monkeypatch.setattr(JournalFile, "append", slow)
+    runtime = durable_runtime(tmp_path, "memory")
+    run = asyncio.create_task(runtime.run(request=asked_of()))
+    assert await asyncio.to_thread(writing.wait, 10)
+    run.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    messages = await stored(runtime)
+    assert messages[1].text == "Let me see."
+    events = [event.name for event in run_log().get("r1").events]
+    assert "llm.succeeded" in events
+    assert ("tool.succeeded" in events or "tool.failed" in events) == (step == "result")
+    assert (await durable_runtime(tmp_path, "memory").resume(run_id="r1")).stop_reason == "cancelled"
 
 
 async def test_a_session_that_has_gone_on_is_not_mixed_with_an_old_run(tmp_path: Path) -> None:
