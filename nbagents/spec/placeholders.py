@@ -12,6 +12,7 @@ from typing import Any
 from nbagents.spec.faults import Path, SpecFault, nearest
 
 _PLACEHOLDER = re.compile(r"\$(\$?)\{([^{}]*)\}")
+_NESTED = re.compile(r"\$\{[^{}]*(?<!\$)\$\{[^{}]*\}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _SETTING = re.compile(r"[^\s:${}][^:${}]*(?::[^:${}]+)+\Z")
 _MISSING = object()
@@ -66,6 +67,9 @@ class Placeholders:
         return replace(fault, message=message, hint=hint)
 
     def _text(self, text: str, path: Path) -> Any:
+        if _NESTED.search(text):
+            self._fault(path, "a placeholder stands in another one.", "A default is plain text: ${NAME:-text}.")
+            return text
         whole = _PLACEHOLDER.fullmatch(text)
         if whole and not whole[1]:
             return self._value_of(whole[2], path, text)  # a number or a boolean of the settings stays one

@@ -89,6 +89,13 @@ def test_a_placeholder_that_is_none_is_named() -> None:
     assert "is no placeholder" in fault[2]
 
 
+def test_a_placeholder_within_another_is_a_fault_and_shows_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INNER_KEY", "hunter2-hunter2")
+    (fault,) = faults_of({"description": "${NOPE:-${INNER_KEY}}"}, client=scripted())
+    assert fault[0] == "description"
+    assert fault[2] == "a placeholder stands in another one. A default is plain text: ${NAME:-text}."
+
+
 def test_settings_are_dicts_in_dicts_or_flat_and_keep_their_types() -> None:
     settings = {"A": {"B": {"C": "deep"}}, "Flat:Key": "flat", "N": {"Limit": 3, "On": True}}
     assert resolved("${A:B:C} ${Flat:Key}", settings) == "deep flat"
@@ -160,7 +167,10 @@ def test_with_a_client_of_the_program_the_connection_needs_no_values() -> None:
     assert places(text) == ["model.id", "model.connection.endpoint", "model.connection.timeout"]
 
 
-@pytest.mark.parametrize("text", ["${A}", "$${A}", "$$${A}", "x${A:-b}$${C:D}${", "$", "{}", "${a b}", "$$$${A}"])
+@pytest.mark.parametrize(
+    "text",
+    ["${A}", "$${A}", "$$${A}", "x${A:-b}$${C:D}${", "$", "{}", "${a b}", "$$$${A}", "${A:-${B}}", "$${A:-$${B}}"],
+)
 def test_what_is_escaped_comes_back(text: str) -> None:
     assert resolved(escaped(text)) == text
 
