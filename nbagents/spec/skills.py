@@ -161,10 +161,10 @@ def _fields(head: str) -> dict[str, Any]:
 
 
 def _inside(folder: Path, file: str) -> Path | None:
-    """Return the real place of a file of `folder`; None if that is somewhere else."""
+    """Return the real place of a file of `folder`; None if there is none, or it is somewhere else."""
     try:
-        place = (folder / file).resolve()
-    except (OSError, ValueError, RuntimeError):  # no path at all, or links in a circle
+        place = (folder / file).resolve(strict=True)
+    except (OSError, ValueError, RuntimeError):  # nothing there, no path at all, or links in a circle
         return None
     return place if place.is_relative_to(folder) else None
 

@@ -57,7 +57,9 @@ def test_a_file_of_a_skill_can_be_loaded(folder: Path) -> None:
     assert answers(folder, name="haiku", file="examples.md") == "Old pond"
 
 
-@pytest.mark.parametrize("file", ["../../secret.txt", "/etc/passwd", "..", ".", "link.txt", "a\0b", "nope.md", "loop"])
+@pytest.mark.parametrize(
+    "file", ["../../secret.txt", "/etc/passwd", "..", ".", "link.txt", "a\0b", "nope.md", "loop", "long" * 100]
+)
 def test_no_path_leads_out_of_the_skill(folder: Path, file: str) -> None:
     (folder / "poetry" / "link.txt").symlink_to(folder.parent / "secret.txt")
     (folder / "poetry" / "loop").symlink_to(folder / "poetry" / "loop")
