@@ -13,7 +13,7 @@ from nbagents.clients.anthropic_replies import PAUSED, MessageReader
 from nbagents.clients.anthropic_wire import mark_for_cache, wire_messages, wire_tools
 from nbagents.clients.call_errors import CallFacts
 from nbagents.clients.endpoints import Secret
-from nbagents.clients.service import ModelClient
+from nbagents.clients.service import ModelClient, check_switches
 from nbagents.core import ChatRequest, ChatResponseUpdate, HostedTool
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError
@@ -98,6 +98,11 @@ class AnthropicChatClient(ModelClient[MessageReader]):
             raise ConfigurationError(f"max_tokens is a whole number from 1, not {max_tokens!r}.")
         if cache not in (True, False, "5m", "1h"):
             raise ConfigurationError(f"cache is True, False, '5m' or '1h', not {cache!r}.")
+        if thinking is not None and not isinstance(thinking, Mapping):
+            raise ConfigurationError(
+                f"thinking is a mapping, not {thinking!r:.100}.",
+                hint="Such as {'type': 'enabled', 'budget_tokens': 2_000}.",
+            )
         address: dict[str, Any] = {"base_url": base_url, "client": client}
         super().__init__(
             find_endpoint(key, **address),
@@ -112,6 +117,7 @@ class AnthropicChatClient(ModelClient[MessageReader]):
         self.max_tokens = max_tokens
         self.thinking = dict(thinking) if thinking is not None else None
         self.cache = cache
+        check_switches(retry_streams=retry_streams, streaming=streaming)
         self.retry_streams = retry_streams
         self.streaming = streaming
 

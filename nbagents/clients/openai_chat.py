@@ -11,6 +11,7 @@ from nbagents.clients.chat_replies import ReplyReader
 from nbagents.clients.chat_wire import wire_messages, wire_options, wire_tools
 from nbagents.clients.endpoints import ApiKey, Secret, TokenProvider
 from nbagents.clients.openai_base import OpenAIModelClient
+from nbagents.clients.service import check_switches
 from nbagents.core import ChatRequest
 from nbagents.core.arguments import exact_arguments
 
@@ -94,6 +95,12 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
             max_concurrency=max_concurrency,
             requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute,
+        )
+        check_switches(
+            retry_streams=retry_streams,
+            streaming=streaming,
+            stores_by_default=stores_by_default,
+            replay_reasoning=replay_reasoning,
         )
         self.retry_streams = retry_streams
         self.streaming = streaming

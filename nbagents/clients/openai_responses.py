@@ -22,6 +22,7 @@ from nbagents.clients.openai_threads import (
 from nbagents.clients.responses_replies import ResponseReader
 from nbagents.clients.responses_tools import HostedTools, included
 from nbagents.clients.responses_wire import wire_input, wire_options, wire_tools, without_lost_answers
+from nbagents.clients.service import check_switches
 from nbagents.core import AgentSession, ChatRequest, ChatResponseUpdate
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.errors import ConfigurationError
@@ -128,6 +129,17 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
             requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute,
         )
+        check_switches(
+            retry_streams=retry_streams,
+            streaming=streaming,
+            stores_by_default=stores_by_default,
+            conversations=conversations,
+        )
+        if conversations and not stores_by_default:
+            raise ConfigurationError(
+                "conversations=True keeps conversations at the service, and stores_by_default=False keeps nothing there.",
+                hint="Pass one of them. For one run that leaves nothing: options={'store': False}.",
+            )
         self.retry_streams = retry_streams
         self.streaming = streaming
         self.stores_by_default = stores_by_default

@@ -27,6 +27,13 @@ REQUEST_SETTINGS = {"extra_headers": "headers", "extra_query": "params", "timeou
 """What of `client_kwargs` says how to send, by the packages' names for the same."""
 
 
+def check_switches(**switches: bool | None) -> None:
+    """Raise ConfigurationError for an argument that is not True, False or None: a text such as "no" would be true."""
+    for name, value in switches.items():
+        if value is not None and not isinstance(value, bool):
+            raise ConfigurationError(f"{name} is True or False, not {value!r}.")
+
+
 class ServiceClient:
     """An endpoint, whatever it is asked for.
 
@@ -68,7 +75,7 @@ class ServiceClient:
             raise ConfigurationError(f"model is the name of a model, not {model!r}.")
         if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
             raise ConfigurationError(f"max_retries is a whole number from 0, not {max_retries!r}.")
-        if timeout is not None and timeout <= 0:
+        if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
             raise ConfigurationError(f"timeout is a number of seconds above 0, not {timeout!r}.")
         self.model = model
         self.max_retries = max_retries

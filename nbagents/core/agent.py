@@ -123,6 +123,7 @@ class Agent(WrittenAsSpec, BaseAgent):
         Raises:
             ConfigurationError: the session is of another kind than what this agent can go on with.
         """
+        _check_session(session)
         thread = thread_of(session, self.history, self.client, self.options.get("store"))
         if self.reducer is not None and isinstance(thread, LocalThread):
             thread.reducing = partial(reduced, reducer=self.reducer, session=session, client=self.client)
@@ -273,13 +274,8 @@ class Agent(WrittenAsSpec, BaseAgent):
     ) -> RunContext:
         """Check the arguments of a run and put it together."""
         session, budget, on_message = settings.get("session"), settings.get("budget"), settings.get("on_message")
-        if session is not None and not isinstance(session, AgentSession):
-            raise ConfigurationError(
-                f"session must be an AgentSession, not {type(session).__name__}.",
-                hint="Pass response.session."
-                if isinstance(session, AgentResponse)
-                else "Use agent.create_session() or AgentSession(session_id=...).",
-            )
+        if session is not None:
+            _check_session(session)
         _check_budget(budget)
         if on_message is not None and not callable(on_message):
             raise ConfigurationError(f"on_message must be a function, not {type(on_message).__name__}.")
@@ -312,7 +308,7 @@ class Agent(WrittenAsSpec, BaseAgent):
             arguments=values,
             tools=chosen_tools,
             options={k: v for k, v in merged.items() if k != "response_format" or output is None},
-            client_kwargs=dict(settings.get("client_kwargs") or {}),
+            client_kwargs=_checked_kwargs(settings.get("client_kwargs")),
             budget=chosen,
             output=output,
             stream=stream,
@@ -409,6 +405,23 @@ def _check_kinds(client: Any, instructions: Any, budget: Any, history: Any) -> N
     if history is not None and not isinstance(history, HistoryProvider):
         hint = f"Pass FileHistoryProvider({str(history)!r})." if isinstance(history, str | PathLike) else None
         raise ConfigurationError(f"history must be a HistoryProvider, not {type(history).__name__}.", hint=hint)
+
+
+def _checked_kwargs(given: Any) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigurationError(f"client_kwargs is a mapping, not {type(given).__name__}.")
+    return dict(given or {})
+
+
+def _check_session(session: Any) -> None:
+    if isinstance(session, AgentSession):
+        return
+    hint = "Use agent.create_session() or AgentSession(session_id=...)."
+    if isinstance(session, AgentResponse):
+        hint = "Pass response.session."
+    elif isinstance(session, Mapping):
+        hint = "Pass AgentSession.from_dict(...) of it."
+    raise ConfigurationError(f"session must be an AgentSession, not {type(session).__name__}.", hint=hint)
 
 
 def _check_budget(budget: Any) -> None:

@@ -87,7 +87,9 @@ def check_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     Raises:
         ConfigurationError: an unknown name; the nearest known one is named.
     """
-    return check_names(options, OPTION_NAMES, "What only your provider knows goes into client_kwargs.")
+    return check_names(
+        options, OPTION_NAMES, "What only your provider knows is an argument of the run: client_kwargs={...}."
+    )
 
 
 def check_names(options: Mapping[str, Any] | None, known: Collection[str], advice: str = "") -> dict[str, Any]:

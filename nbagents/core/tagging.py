@@ -59,7 +59,7 @@ class tags(ContextDecorator):
         return tags(**self._named)
 
     def __del__(self) -> None:
-        if not self._used:
+        if not getattr(self, "_used", True):  # made wrongly, it has nothing
             warnings.warn(f"{self!r} were given to no run.", stacklevel=2)
 
 

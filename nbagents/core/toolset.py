@@ -11,7 +11,7 @@ from typing import Any
 
 from nbagents.core import callables
 from nbagents.core.errors import ConfigurationError
-from nbagents.core.hosted import HostedTool, can_send
+from nbagents.core.hosted import HOSTED_KINDS, HostedTool, can_send, method_for
 from nbagents.core.names import safe_name
 from nbagents.core.tools import FunctionTool, ToolDefinition
 
@@ -156,6 +156,10 @@ def _tools_of(item: Any) -> list[Any]:
         return [item]
     if callable(getattr(item, "as_tool", None)) and not isinstance(item, type):
         return [item.as_tool()]
+    if inspect.ismethod(item) and item.__name__ in _HOSTED_METHODS:
+        raise ConfigurationError(
+            f"{item.__name__} makes a tool, and is none itself.", hint=f"Call it: {item.__name__}()."
+        )
     if inspect.isroutine(item) or isinstance(item, functools.partial):
         return [FunctionTool(item)]
     if methods := _methods_of(item):
@@ -166,6 +170,9 @@ def _tools_of(item: Any) -> list[Any]:
         f"{item!r} is no tool.",
         hint="Pass a function, a @tool, an agent, a hosted tool of the client, or an object that has @tool methods.",
     )
+
+
+_HOSTED_METHODS = frozenset(map(method_for, HOSTED_KINDS))
 
 
 def _methods_of(item: Any) -> list[str]:

@@ -66,6 +66,8 @@ class SummarizationReducer(Reducer):
         max_words: int = 300,
         counter: Counter | None = None,
     ) -> None:
+        if isinstance(max_tokens, Client):
+            raise ConfigurationError("max_tokens is a number.", hint="Pass the client that writes as client=.")
         if (max_tokens is None) == (max_messages is None):
             raise ConfigurationError("SummarizationReducer takes max_tokens or max_messages: one of them.")
         self._measure: CuttingReducer
