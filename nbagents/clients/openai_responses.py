@@ -137,7 +137,7 @@ class OpenAIResponsesClient(HostedTools, OpenAIModelClient[ResponseReader]):
         )
         if conversations and not stores_by_default:
             raise ConfigurationError(
-                "conversations=True keeps conversations at the service, and stores_by_default=False keeps nothing there.",
+                "conversations=True keeps them at the service, and stores_by_default=False keeps nothing there.",
                 hint="Pass one of them. For one run that leaves nothing: options={'store': False}.",
             )
         self.retry_streams = retry_streams
