@@ -161,7 +161,14 @@ class RunResult(_Record):
 def result_of(run: RunContext, error: NBAgentsError | None, metadata: dict[str, Any]) -> RunResult:
     """Return what a run that has ended gave."""
     response = run.response
-    assert response is not None
+    if response is None:  # asyncio.run closes all generators of its loop at once, the run's own after its reader's
+        return RunResult(
+            run_id=run.run_id,
+            session_id=run.session.session_id,
+            agent_id=run.agent.id,
+            stop_reason="cancelled",
+            metadata=metadata,
+        )
     return RunResult(
         run_id=run.run_id,
         session_id=run.session.session_id,

@@ -26,7 +26,7 @@ from nbagents import (
     use_store,
 )
 from nbagents.core.content import TextContent
-from nbagents.runtime import RunStream, Runtime
+from nbagents.runtime import RunResult, RunStream, Runtime
 from tests.runtime.runs import all_chunks, asking, checked_end, scripted
 from tests.support.chunks import delta
 from tests.support.leaks import assert_no_leaks
@@ -277,3 +277,22 @@ async def test_a_stream_that_is_read_after_close_does_not_begin() -> None:
     assert (result.stop_reason, result.error.code) == ("failed", "closed")
     await unread.aclose()
     assert (await unread.get_final_response()).error.code == "closed"
+
+
+def test_a_stream_that_outlives_its_loop_leaves_no_run() -> None:
+    runtime = scripted(["a"] * 100)
+    held: list[Any] = []
+
+    async def leave() -> None:
+        chunks = aiter(runtime.run_stream(request=asking(run_id="outlived", session_id="s1")))
+        held.extend([chunks, await anext(chunks)])
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+
+    asyncio.run(leave())
+    assert run_log().get("outlived").events[-1].payload["stop_reason"] == "cancelled"
+
+    async def follow() -> RunResult:
+        return await asyncio.wait_for(runtime.resume_stream(run_id="outlived").get_final_response(), 5)
+
+    resumed = asyncio.run(follow())
+    assert (resumed.stop_reason, resumed.session_id) == ("cancelled", "s1")
