@@ -25,6 +25,7 @@ from nbagents.core.messages import Message, result_message
 from nbagents.core.middleware import StopRun, run_through
 from nbagents.core.modelcalls import Reply, request_reply
 from nbagents.core.outputs import UnfitReply, check_whole
+from nbagents.core.reducers.view import RunReduction
 from nbagents.core.results import error_text
 from nbagents.core.run import RunContext
 from nbagents.core.secrets import redact_exception
@@ -139,10 +140,8 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
         if run.journal is not None:
             run.journal.before_reply(run)
         if run.reduction is not None:
-            for event in await in_time(run.deadline, run.reduction.reduce(run)):
+            for event in await _reduced(run, run.reduction):
                 yield event
-            if run.journal is not None:
-                await run.journal.keep_reduction(run)
         _check_spent(run)
         limit = run.budget.max_steps
         closing = limit is not None and run.step >= limit
@@ -188,6 +187,14 @@ async def _conversation(run: RunContext) -> AsyncGenerator[RunEvent, None]:
             yield event
         if run.stop_reason == "approval_required":
             return
+
+
+async def _reduced(run: RunContext, reduction: RunReduction) -> list[RunEvent]:
+    """Choose what the next request brings of the conversation."""
+    events = await in_time(run.deadline, reduction.reduce(run))
+    if run.journal is not None:
+        await run.journal.keep_reduction(run)
+    return events
 
 
 async def _finish(run: RunContext) -> list[RunEvent]:
