@@ -22,7 +22,7 @@ from nbagents.core.history_sql import SQLHistoryProvider
 from nbagents.core.hosted import HostedTool
 from nbagents.core.options import UNSET
 from nbagents.core.outputs import output_format
-from nbagents.core.reducers import SlidingWindowReducer, TokenBudgetReducer, TruncationReducer
+from nbagents.core.reducers import SlidingWindowReducer, SummarizationReducer, TokenBudgetReducer, TruncationReducer
 from nbagents.core.secrets import mask_known
 from nbagents.core.templates import PromptTemplate
 from nbagents.core.tools import FunctionTool
@@ -45,6 +45,7 @@ _TYPES: Mapping[tuple[type, bool], str] = {
 }
 _REDUCERS: Mapping[type, str] = {
     SlidingWindowReducer: "window",
+    SummarizationReducer: "summary",
     TokenBudgetReducer: "token_budget",
     TruncationReducer: "truncation",
 }
@@ -223,9 +224,21 @@ def _memory(agent: Agent) -> dict[str, Any] | None:
     if (written := written_part(reducer)) is not None:
         return dict(written)
     kind = _REDUCERS.get(type(reducer))
-    if kind is None or (kind == "token_budget" and reducer.counter.exact):
+    if kind is None or (kind == "token_budget" and reducer.counter.exact) or _is_special(reducer):
         raise ConfigurationError(f"{reducer!r} cannot be written to a file.", hint=_ADVICE)
     return {"type": kind, reducer.unit: reducer.limit, "keep": reducer.keep}
+
+
+def _is_special(reducer: Any) -> bool:
+    """Whether it sums up in another way than a file can say."""
+    if type(reducer) is not SummarizationReducer:
+        return False
+    limits: dict[str, Any] = {reducer.unit: reducer.limit, "keep": reducer.keep}
+    usual = SummarizationReducer(**limits)
+    return any(getattr(reducer, name) != getattr(usual, name) for name in _OF_SUMMARIES)
+
+
+_OF_SUMMARIES = ("client", "instructions", "stacked", "counter")
 
 
 def _session(agent: Agent) -> dict[str, Any] | None:

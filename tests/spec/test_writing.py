@@ -115,7 +115,17 @@ def test_clients_come_back_as_they_were(client: Any, monkeypatch: pytest.MonkeyP
     assert (again.host, again.provider) == (client.host, client.provider)
 
 
-@pytest.mark.parametrize("reducer", [SlidingWindowReducer(3), TokenBudgetReducer(500, keep=0.2), TruncationReducer(9)])
+@pytest.mark.parametrize(
+    "reducer",
+    [
+        SlidingWindowReducer(3),
+        TokenBudgetReducer(500, keep=0.2),
+        TruncationReducer(9),
+        SummarizationReducer(500),
+        SummarizationReducer(max_messages=9, keep=0.3),
+    ],
+    ids=repr,
+)
 def test_reducers_come_back_as_they_were(reducer: Any) -> None:
     again = Agent.from_yaml(Agent(ScriptedChatClient([]), reducer=reducer).to_spec(), client=ScriptedChatClient([]))
     assert repr(again.reducer) == repr(reducer)
@@ -164,7 +174,7 @@ def test_all_that_no_file_can_hold_is_named_at_once() -> None:
     agent = Agent(
         OpenAIChatClient("m", client=_factory),
         history=SQLHistoryProvider("sqlite://"),
-        reducer=SummarizationReducer(500),
+        reducer=SummarizationReducer(500, stacked=True),
         middleware=[middleware],
         context_providers=[Clock()],
         arguments={"a": object(), "b": None},

@@ -76,6 +76,8 @@ class SummarizationReducer(Reducer):
         else:
             assert max_messages is not None
             self._measure = TruncationReducer(max_messages, keep=keep)
+        self.unit, self.limit, self.keep = self._measure.unit, self._measure.limit, keep
+        self.counter = counter
         self.client = client
         self.instructions = instructions or INSTRUCTIONS.replace("{words}", str(max_words))
         self.stacked = stacked
@@ -101,8 +103,7 @@ class SummarizationReducer(Reducer):
         return repr(self)
 
     def __repr__(self) -> str:
-        limit, keep = self._measure.limit, self._measure.keep
-        return f"SummarizationReducer({self._measure.unit}={limit}, keep={keep}, stacked={self.stacked})"
+        return f"SummarizationReducer({self.unit}={self.limit}, keep={self.keep}, stacked={self.stacked})"
 
     async def _sum_up(
         self, messages: Sequence[Message], begin: int, cut: int, summaries: list[str], context: ReductionContext
