@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, StaticSampler
 from opentelemetry.trace import StatusCode
 
 from nbagents import Agent, RunBudget, ScriptedChatClient, load_runs, run_log, save_runs, tool_call, use_store
-from nbagents.analysis import disable_otel, export_otel
+from nbagents.analysis import disable_otel, enable_otel, export_otel
 from nbagents.core.errors import ConfigurationError, NBAgentsError, StoreError
 from nbagents.core.origins import RunOrigin, originating
 from nbagents.core.runlog import RunRecord
@@ -269,3 +269,18 @@ async def test_errors_have_their_status_in_the_export() -> None:
         return span.status.status_code
 
     assert list(map(status, exported())) == [StatusCode.ERROR, StatusCode.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: export_otel(exporter="http://localhost:4318"), "exporter has a method export"),
+        (lambda: export_otel(exporter=InMemorySpanExporter), "the class InMemorySpanExporter is none"),
+        (lambda: export_otel(tracer_provider="otlp"), "tracer_provider has a method get_tracer"),
+        (lambda: enable_otel(tracer_provider="otlp"), "tracer_provider has a method get_tracer"),
+        (lambda: enable_otel(meter_provider="otlp"), "meter_provider has a method get_meter"),
+    ],
+)
+def test_what_is_no_provider_or_exporter_is_named_at_once(call, says):
+    with pytest.raises(ConfigurationError, match=says):
+        call()

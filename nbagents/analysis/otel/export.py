@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from nbagents.analysis.facts import RunFacts
-from nbagents.analysis.otel.settings import captures, check_packages
+from nbagents.analysis.otel.settings import captures, check_can, check_packages
 from nbagents.analysis.progress import progress
 from nbagents.analysis.queries import RunQuery, RunSource
 from nbagents.analysis.selection import Filters, Selection, chosen_runs
@@ -64,6 +64,8 @@ def export_otel(
         ['chat scripted', 'invoke_agent helper']
     """
     check_packages()
+    check_can("exporter", exporter, "export", "ConsoleSpanExporter() or OTLPSpanExporter(endpoint=...)")
+    check_can("tracer_provider", tracer_provider, "get_tracer", "TracerProvider() of opentelemetry.sdk.trace")
     from nbagents.analysis.otel.sending import Sender
 
     runs = chosen_runs(selection, filters)

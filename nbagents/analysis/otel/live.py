@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from nbagents.analysis.jsontext import clean_text
-from nbagents.analysis.otel.settings import captures, check_packages
+from nbagents.analysis.otel.settings import captures, check_can, check_packages
 from nbagents.core.arguments import exact_arguments
 from nbagents.core.runlog import RunRecord, run_log
 
@@ -41,7 +41,7 @@ def enable_otel(
             By default what `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says, and no without it.
 
     Raises:
-        ConfigurationError: OpenTelemetry is missing, with what to install.
+        ConfigurationError: OpenTelemetry is missing, with what to install, or an argument is no such provider.
 
     Example:
         >>> from opentelemetry.sdk.trace import TracerProvider
@@ -49,6 +49,8 @@ def enable_otel(
         >>> disable_otel()
     """
     check_packages()
+    check_can("tracer_provider", tracer_provider, "get_tracer", "TracerProvider() of opentelemetry.sdk.trace")
+    check_can("meter_provider", meter_provider, "get_meter", "MeterProvider() of opentelemetry.sdk.metrics")
     _switch(_Telemetry(tracer_provider, meter_provider, capture=captures(capture_content)))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from typing import Any
 
 from nbagents.core.errors import ConfigurationError
+from nbagents.core.secrets import redact
 
 CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The conventional switch: `true`, or `SPAN_ONLY` and `SPAN_AND_EVENT`, the words of newer instrumentations."""
@@ -23,6 +25,18 @@ def check_packages() -> None:
             "Telemetry needs the packages of OpenTelemetry.",
             hint="Run: pip install opentelemetry-sdk (the extra `otel`)",
         )
+
+
+def check_can(name: str, given: Any, method: str, example: str) -> None:
+    """Check that an argument does what it is for.
+
+    Raises:
+        ConfigurationError: it is something else, such as an address or a class.
+    """
+    if given is None or (callable(getattr(given, method, None)) and not isinstance(given, type)):
+        return
+    shown = f"the class {given.__name__}" if isinstance(given, type) else repr(given)[:100]
+    raise ConfigurationError(f"{name} has a method {method}, and {redact(shown)} is none.", hint=f"Such as {example}.")
 
 
 def captures(capture_content: bool | None) -> bool:
