@@ -30,8 +30,8 @@ class OpenAIChatClient(OpenAIModelClient[ReplyReader]):
         client: an `AsyncOpenAI` of yours, instead of key and address, or a function without arguments that makes one
             for each event loop. Neither is ever closed. Of a client with openai's default HTTP client the settings are
             taken and each loop gets connections of its own. One with an HTTP client of yours is used as it is, without
-            keeping connections, since they cannot change loops; give a function where you need both, and where you use it
-            yourself on a loop that runs at the same time as ours (uvloop crashes over a connection of another loop).
+            keeping connections, since they cannot change loops; give a function where you need both, and where you
+            use it yourself on a loop that runs at the same time (uvloop crashes over a connection of another loop).
         azure_endpoint: the address of an Azure OpenAI resource, `https://NAME.openai.azure.com`.
         api_version: of Azure OpenAI; `OPENAI_API_VERSION` by default. An `azure_endpoint` that ends in `/openai/v1`
             needs none.
