@@ -30,7 +30,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError, SQLAlchemyError
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import Pool, StaticPool
 
 from nbagents.core.errors import ConfigurationError, NBAgentsError
 from nbagents.core.secrets import redact, register_secret
@@ -40,6 +40,10 @@ BUSY_SECONDS = 30.0
 PAGE_BYTES = 4096
 """What a new SQLite file is made of; rows of more than about that size take less time in larger pages."""
 _CREATION_LOCK = 0x6E6261  # any number will do, as long as it is always the same
+
+
+_of_parents: list[Pool] = []
+"""Pools of a process that this one was forked from: a driver minds that their connections are dropped open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class Database:
         """Return the engine; the first use makes what is not there yet, whoever else does so at the same time."""
         with self._preparing:
             if self._owner != os.getpid():  # a fork: the connections belong to the parent
+                _of_parents.append(self._engine.pool)
                 self._engine.dispose(close=False)
                 self._owner, self._prepared = os.getpid(), False
             if not self._prepared:

@@ -287,6 +287,7 @@ if (child := os.fork()) == 0:
 asyncio.run(write("parent"))
 assert os.waitpid(child, 0)[1] == 0
 print(len(asyncio.run(history.get_messages(session))))
+asyncio.run(history.close())
 """
 
 
